@@ -1,0 +1,1 @@
+//! Contracts, verdicts and metrics: pure folds over ledger entries.

@@ -1,0 +1,1 @@
+//! The program: command line, policy, supervision and reports.

@@ -1,0 +1,3 @@
+//! The `kvro-jail` program.
+
+fn main() {}
