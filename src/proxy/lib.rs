@@ -1,1 +1,13 @@
 //! The one door: which bytes may leave a jail, and what inference costs.
+//!
+//! Outside of the jail, on the host's network, this crate serves listeners that were made inside:
+//! it answers names, judges connections, carries the allowed ones out and meters those that cost
+//! money. It deliberately knows nothing of namespaces, processes or policy files.
+
+mod address_book;
+pub mod body;
+pub mod rules;
+
+pub use address_book::AddressBook;
+pub use body::Body;
+pub use rules::{HostPattern, Rules, Server, ServerName};
