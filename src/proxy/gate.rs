@@ -121,7 +121,11 @@ pub trait Account: Send + Sync + fmt::Debug {
 
 impl Permit {
     pub fn new(account: Arc<dyn Account>, reservation: Reservation) -> Self {
-        Self { reservation, account, settled: false }
+        Self {
+            reservation,
+            account,
+            settled: false,
+        }
     }
 
     #[must_use]
@@ -178,7 +182,9 @@ impl Usage {
     /// All tokens that are billed, whoever generated them.
     #[must_use]
     pub fn total(&self) -> TokenUsage {
-        self.others.iter().fold(self.tokens, |sum, (_, more)| add(sum, *more))
+        self.others
+            .iter()
+            .fold(self.tokens, |sum, (_, more)| add(sum, *more))
     }
 }
 
@@ -232,7 +238,11 @@ mod tests {
     impl Account for Till {
         fn settle(&self, _: &Reservation, outcome: &Outcome) -> Settlement {
             self.0.lock().unwrap().push(outcome.clone());
-            Settlement { kind: CallKind::Turn, cost: Cost::Unknown, basis: Basis::Reserved }
+            Settlement {
+                kind: CallKind::Turn,
+                cost: Cost::Unknown,
+                basis: Basis::Reserved,
+            }
         }
     }
 
@@ -257,6 +267,9 @@ mod tests {
         let settled = permit(&till).settle(&Outcome::Rejected);
         assert_eq!(settled.kind, CallKind::Turn);
         drop(permit(&till));
-        assert_eq!(*till.0.lock().unwrap(), vec![Outcome::Rejected, Outcome::Unknown]);
+        assert_eq!(
+            *till.0.lock().unwrap(),
+            vec![Outcome::Rejected, Outcome::Unknown]
+        );
     }
 }
