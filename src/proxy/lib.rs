@@ -6,11 +6,10 @@
 
 mod address_book;
 pub mod body;
-pub mod gate;
-pub mod inference;
-pub mod price;
 pub mod rules;
+pub mod upstream;
 
 pub use address_book::AddressBook;
 pub use body::Body;
 pub use rules::{HostPattern, Rules, Server, ServerName};
+pub use upstream::{Outside, Upstream, UpstreamError};
