@@ -96,7 +96,10 @@ mod tests {
         );
         assert_eq!(book.assign(&name("a.example")), Assigned::Again(first));
         assert_eq!(book.name_of(first.into()), Some(name("a.example")));
-        assert_eq!(book.name_of(first.to_ipv6_mapped().into()), Some(name("a.example")));
+        assert_eq!(
+            book.name_of(first.to_ipv6_mapped().into()),
+            Some(name("a.example"))
+        );
         assert_eq!(book.name_of(Ipv4Addr::new(198, 18, 0, 3).into()), None);
     }
 

@@ -6,6 +6,9 @@
 
 mod address_book;
 pub mod body;
+pub mod gate;
+pub mod inference;
+pub mod price;
 pub mod rules;
 pub mod upstream;
 
