@@ -3,8 +3,33 @@
 //! This crate knows the event vocabulary, the hash chain, the one writer and the verifier. It
 //! deliberately knows nothing of what the events mean for a run: reports are folds made elsewhere.
 
+pub mod chain;
+mod clock;
+mod entry;
 pub mod event;
-mod units;
+mod index;
+mod memory;
+pub mod read;
+mod receipt;
+mod recorder;
+pub mod recover;
+mod redact;
+mod repeat;
+pub mod state;
+pub mod units;
+pub mod verify;
+mod writer;
 
+pub use chain::{Head, LineHash};
+pub use clock::Clock;
+pub use entry::{Entry, Recorded};
 pub use event::{Actor, Event};
+pub use index::IndexError;
+pub use memory::MemoryLedger;
+pub use receipt::Receipt;
+pub use recorder::{RecordError, Recorder};
+pub use recover::recover;
+pub use redact::{RedactionError, Redactions};
+pub use state::StateDir;
 pub use units::{PicoUsd, RunId};
+pub use writer::{CloseError, Ledger, OpenError};
