@@ -6,13 +6,16 @@
 
 mod address_book;
 pub mod body;
+mod dns;
 pub mod gate;
 pub mod inference;
 pub mod price;
 pub mod rules;
+pub mod tls;
 pub mod upstream;
 
 pub use address_book::AddressBook;
 pub use body::Body;
 pub use rules::{HostPattern, Rules, Server, ServerName};
+pub use tls::RunCa;
 pub use upstream::{Outside, Upstream, UpstreamError};

@@ -1,0 +1,9 @@
+//! The jail's name server: allowed names get an address of the door, others do not exist.
+
+mod answer;
+mod serve;
+
+pub(crate) use serve::{Zone, serve_stream, serve_udp};
+
+#[cfg(test)]
+mod tests;

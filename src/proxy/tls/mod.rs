@@ -1,0 +1,5 @@
+//! TLS towards the jail: the run's own authority.
+
+mod run_ca;
+
+pub use run_ca::{CaError, RunCa};
