@@ -152,11 +152,14 @@ impl Provider {
             usage: None,
             whole: false,
         };
-        // A body that breaks off is answered like one that is not JSON: nobody is there to read it.
-        let body = body
+        let Ok(body) = body
             .collect()
             .await
-            .map(http_body_util::Collected::to_bytes);
+            .map(http_body_util::Collected::to_bytes)
+        else {
+            // The client left in the middle of its request: nothing was asked.
+            return Ok(self.json(entry, 400, &responses::error(400, "the body broke off")));
+        };
 
         let path = head.uri.path();
         let post = head.method == Method::POST;
@@ -165,7 +168,7 @@ impl Provider {
             let error = responses::error(426, "this server speaks no websocket");
             self.json(entry, 426, &error)
         } else if let Some(api) = api_of(path).filter(|_| post) {
-            self.generate(api, entry, &body.unwrap_or_default())
+            self.generate(api, entry, &body)
         } else if path.ends_with("/count_tokens") {
             self.json(
                 entry,
