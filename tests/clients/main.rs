@@ -1,0 +1,3 @@
+//! The real clients, through the jail.
+
+fn main() {}
