@@ -1,1 +1,36 @@
-//! What a process may touch: the plan of a jail and its launch.
+//! What a process may touch: the plan of a jail, its launch, and what is seen at its wall.
+//!
+//! The crate has no policy: it does what a [`Plan`] says and refuses what the kernel cannot do. It
+//! is synchronous, and the only crate with `unsafe`, all of it in `sys`.
+
+mod creds;
+mod exec;
+mod host;
+mod identity;
+mod init;
+mod landlock;
+mod launch;
+mod limits;
+mod mounts;
+mod net;
+mod observe;
+mod plan;
+mod pty;
+mod seccomp;
+mod stage;
+mod step;
+mod sys;
+mod wire;
+
+pub use host::Host;
+pub use landlock::abi as landlock_abi;
+pub use launch::{Door, Ended, Jail, JailEvent, LaunchError, Starting, launch};
+pub use limits::{Confinement, Resources};
+pub use observe::{Attempt, Observation, Observer, RefusedConnect};
+pub use plan::{
+    Command, Content, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Stream, Stretch,
+};
+pub use pty::{RawMode, WindowSize};
+pub use seccomp::{RefusedCall, refused_calls};
+pub use stage::{STAGE_ARGUMENT, run as run_stage};
+pub use step::Step;

@@ -1,0 +1,273 @@
+//! Pid 1 of the jail: builds it, starts the agent, reaps and forwards signals.
+//!
+//! It is the one process whose death the kernel turns into everybody's. It dies with the
+//! supervisor: by the parent-death signal, and by the end of the supervisor's socket should that
+//! signal be lost. The agent cannot trace it (it is not dumpable and outside the agent's Landlock
+//! domain), and the kernel ignores signals to it from inside.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+
+use crate::creds;
+use crate::exec;
+use crate::identity;
+use crate::landlock;
+use crate::limits;
+use crate::mounts::{self, Prepared};
+use crate::net;
+use crate::plan::{Plan, Stream};
+use crate::pty::Terminal;
+use crate::seccomp;
+use crate::stage::die_with_supervisor;
+use crate::step::{During, Step, StepFailed};
+use crate::sys::{self, Born};
+use crate::wire::{Channel, FromJail, ToJail};
+
+/// Runs pid 1 to its end and returns its exit code.
+pub(crate) fn run(plan: &Plan, prepared: Prepared, channel: &Channel, mapped: OwnedFd) -> u8 {
+    match live(plan, prepared, channel, mapped) {
+        Ok(code) => code,
+        Err(failed) => {
+            // A supervisor that is gone needs no report.
+            drop(channel.send(&FromJail::Failed(failed), &[]));
+            125
+        }
+    }
+}
+
+fn live(
+    plan: &Plan,
+    prepared: Prepared,
+    channel: &Channel,
+    mapped: OwnedFd,
+) -> Result<u8, StepFailed> {
+    die_with_supervisor(channel).during(|| Step::EnterNamespaces)?;
+    let mut byte = [0];
+    let told = File::from(mapped)
+        .read(&mut byte)
+        .during(|| Step::MapIdentity)?;
+    if told == 0 {
+        // The stage failed and has said why.
+        return Ok(125);
+    }
+    let (terminal, decoys, sockets) = build(plan, prepared, channel)?;
+    creds::drop_all().during(|| Step::DropPrivileges)?;
+    report_ready(channel, &sockets, decoys.as_ref(), terminal.as_ref())?;
+    drop((decoys, sockets));
+    match channel.receive::<ToJail>().during(|| Step::Report)? {
+        Some((ToJail::Go, _)) => {}
+        _ => return Ok(125),
+    }
+    let signals = block_signals().during(|| Step::Fork)?;
+    match sys::fork().during(|| Step::Fork)? {
+        Born::Child => {
+            let Err(failed) = become_agent(plan, channel, terminal);
+            let code = if failed.errno == libc::ENOENT {
+                127
+            } else {
+                126
+            };
+            drop(channel.send(&FromJail::Failed(failed), &[]));
+            sys::exit_now(code)
+        }
+        Born::Parent { child } => {
+            drop(terminal);
+            prctl::set_dumpable(false).during(|| Step::DropPrivileges)?;
+            serve(Pid::from_raw(child), channel, &signals).during(|| Step::Report)
+        }
+    }
+}
+
+/// Everything that takes capabilities, in the one order that works.
+fn build(
+    plan: &Plan,
+    prepared: Prepared,
+    channel: &Channel,
+) -> Result<(Option<Terminal>, Option<OwnedFd>, net::Sockets), StepFailed> {
+    sys::join_new_session_keyring().during(|| Step::LeaveKeyring)?;
+    mounts::detach_from_host().during(|| Step::NewRoot)?;
+    // Sources are opened as the caller, who may own directories that nobody else can enter.
+    let sources = prepared.by_jail(plan)?;
+    let sockets = net::open(&plan.door_ports)?;
+    identity::become_inside(plan.identity).during(|| Step::BecomeAgentUser)?;
+    // Both were cleared by the change of user.
+    prctl::set_dumpable(true).during(|| Step::BecomeAgentUser)?;
+    die_with_supervisor(channel).during(|| Step::BecomeAgentUser)?;
+    let built = mounts::build(plan, sources)?;
+    let terminal = if plan.needs_terminal() {
+        Some(Terminal::open(plan.terminal).during(|| Step::OpenTerminal)?)
+    } else {
+        None
+    };
+    Ok((terminal, built.decoys, sockets))
+}
+
+fn report_ready(
+    channel: &Channel,
+    sockets: &net::Sockets,
+    decoys: Option<&OwnedFd>,
+    terminal: Option<&Terminal>,
+) -> Result<(), StepFailed> {
+    let count = |fds: &[OwnedFd]| u8::try_from(fds.len()).unwrap_or(u8::MAX);
+    let ready = FromJail::Ready {
+        dns_udp: count(&sockets.dns_udp),
+        dns_tcp: count(&sockets.dns_tcp),
+        tap: true,
+        decoys: decoys.is_some(),
+        terminal: terminal.is_some(),
+    };
+    let listeners = sockets
+        .tcp
+        .iter()
+        .chain(&sockets.dns_udp)
+        .chain(&sockets.dns_tcp);
+    let mut fds: Vec<BorrowedFd<'_>> = listeners.map(AsFd::as_fd).collect();
+    fds.push(sockets.tap.as_fd());
+    fds.extend(decoys.map(AsFd::as_fd));
+    fds.extend(terminal.map(|terminal| terminal.master.as_fd()));
+    channel.send(&ready, &fds).during(|| Step::Report)
+}
+
+/// Turns this process into the agent. Every step is one-way; an error leaves only exit.
+fn become_agent(
+    plan: &Plan,
+    channel: &Channel,
+    terminal: Option<Terminal>,
+) -> Result<Infallible, StepFailed> {
+    setsid().during(|| Step::NewSession)?;
+    if let Some(terminal) = terminal {
+        take_terminal(plan, &terminal.program).during(|| Step::NewSession)?;
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+        .during(|| Step::NewSession)?;
+    // When memory runs out, the kernel shall take from the jail first.
+    drop(fs::write("/proc/self/oom_score_adj", "500"));
+    limits::apply(&plan.resources).during(|| Step::SetLimits)?;
+    let cwd = &plan.command.cwd;
+    chdir(cwd).during(|| Step::EnterDirectory(cwd.clone()))?;
+    landlock::restrict(plan).during(|| Step::Landlock)?;
+    let listener = seccomp::install_notifying().during(|| Step::Notifications)?;
+    channel
+        .send(&FromJail::Listener, &[listener.as_fd()])
+        .during(|| Step::Report)?;
+    drop(listener);
+    // Last: the filter forbids most of the lines above.
+    seccomp::install().during(|| Step::Seccomp)?;
+    // Nothing but the three streams reaches the agent, whatever a library forgot to mark.
+    sys::close_on_exec_from(3).during(|| Step::Execute)?;
+    exec::replace(&plan.command).during(|| Step::Execute)
+}
+
+/// The terminal becomes the session's, and each stream that was one.
+fn take_terminal(plan: &Plan, program: &OwnedFd) -> io::Result<()> {
+    sys::controlling_terminal(program.as_fd())?;
+    let [stdin, stdout, stderr] = plan.streams;
+    if stdin == Stream::Terminal {
+        dup2_stdin(program)?;
+    }
+    if stdout == Stream::Terminal {
+        dup2_stdout(program)?;
+    }
+    if stderr == Stream::Terminal {
+        dup2_stderr(program)?;
+    }
+    Ok(())
+}
+
+/// Signals arrive as readable events; none ends pid 1 by itself.
+fn block_signals() -> io::Result<SignalFd> {
+    let all = SigSet::all();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&all), None)?;
+    let mut children = SigSet::empty();
+    children.add(Signal::SIGCHLD);
+    Ok(SignalFd::with_flags(
+        &children,
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?)
+}
+
+/// Reaps, reports and forwards until the command or the supervisor ends.
+fn serve(command: Pid, channel: &Channel, signals: &SignalFd) -> io::Result<u8> {
+    loop {
+        let mut waits = [
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(channel.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut waits, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            polled => polled?,
+        };
+        let asked = waits[1].any().unwrap_or(true);
+        while signals.read_signal()?.is_some() {}
+        if let Some(code) = reap(command, channel)? {
+            return Ok(code);
+        }
+        if asked {
+            match channel.try_receive::<ToJail>() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                received => match received? {
+                    Some((request, _)) => obey(request, command),
+                    // The supervisor is gone; so is everything here, at once.
+                    None => return Ok(137),
+                },
+            }
+        }
+    }
+}
+
+/// Collects whoever ended; the command's own end is the jail's.
+fn reap(command: Pid, channel: &Channel) -> io::Result<Option<u8>> {
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL;
+    loop {
+        match waitpid(None, Some(flags)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == command => {
+                let code = u8::try_from(code).unwrap_or(u8::MAX);
+                channel.send(&FromJail::Exited { code }, &[])?;
+                return Ok(Some(code));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == command => {
+                channel.send(
+                    &FromJail::Signaled {
+                        signal: signal as i32,
+                    },
+                    &[],
+                )?;
+                return Ok(Some(
+                    128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)),
+                ));
+            }
+            Ok(WaitStatus::Stopped(pid, signal)) if pid == command => {
+                channel.send(
+                    &FromJail::Stopped {
+                        signal: signal as i32,
+                    },
+                    &[],
+                )?;
+            }
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(None),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+}
+
+/// A process that is gone by now needs no signal.
+fn obey(request: ToJail, command: Pid) {
+    let signal = |number| Signal::try_from(number).ok();
+    match request {
+        ToJail::Go => {}
+        ToJail::SignalCommand(number) => drop(kill(command, signal(number))),
+        ToJail::SignalGroup(number) => drop(killpg(command, signal(number))),
+        ToJail::SignalAll(number) => drop(kill(Pid::from_raw(-1), signal(number))),
+    }
+}

@@ -1,0 +1,13 @@
+//! What is seen at the wall: attempts on the network and openings of decoys.
+//!
+//! One thread of the supervisor waits on three descriptors that the jail handed out: the tap, the
+//! watch on the decoys, and the notifications of `connect`. Only the last one decides anything.
+
+mod connects;
+mod decoys;
+mod observer;
+pub(crate) mod tap;
+
+pub use connects::RefusedConnect;
+pub use observer::{Observation, Observer};
+pub use tap::Attempt;

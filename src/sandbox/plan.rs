@@ -1,0 +1,174 @@
+//! The plan: everything a jail grants, ready to use.
+//!
+//! A plan is a value without behaviour: whoever makes it decides, whoever gets it obeys. It travels
+//! to the stage in a sealed memfd. [`Plan::closed`] grants nothing; grants are added by name.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::Resources;
+use crate::pty::WindowSize;
+
+/// Everything a jail grants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub identity: Identity,
+    /// What the new root is made of, in the order it is made.
+    pub mounts: Vec<Mount>,
+    /// What covers names inside the mounts, made after them.
+    pub masks: Vec<Mask>,
+    /// TCP ports that the door serves on every address; without any, only names are answered (and
+    /// refused).
+    pub door_ports: Vec<u16>,
+    /// What the agent's standard input, output and error are.
+    pub streams: [Stream; 3],
+    /// The size of the terminal when a stream is one.
+    pub terminal: WindowSize,
+    pub resources: Resources,
+    pub command: Command,
+}
+
+impl Plan {
+    /// A plan that shows nothing, reaches nothing and runs nothing.
+    #[must_use]
+    pub fn closed(identity: Identity) -> Self {
+        Self {
+            identity,
+            mounts: Vec::new(),
+            masks: Vec::new(),
+            door_ports: Vec::new(),
+            streams: [Stream::Given; 3],
+            terminal: WindowSize {
+                rows: 24,
+                columns: 80,
+            },
+            resources: Resources::default(),
+            command: Command::default(),
+        }
+    }
+
+    /// Whether any stream needs a terminal made for it.
+    #[must_use]
+    pub fn needs_terminal(&self) -> bool {
+        self.streams.contains(&Stream::Terminal)
+    }
+}
+
+/// A user and a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ids {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// Who the agent is: the one user and group that its namespace knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// As the agent sees itself. Never 0, so that programs that refuse root run.
+    pub inside: Ids,
+    /// As the kernel sees the agent. The caller's own, or an unprivileged one under a root caller.
+    pub kernel: Ids,
+}
+
+/// A piece of the new root. `target` is absolute, as the agent sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mount {
+    /// A host tree or file at `target`, with all that is mounted below it.
+    Bind {
+        source: PathBuf,
+        target: PathBuf,
+        stretch: Stretch,
+        owner: Owner,
+    },
+    /// `lower` under what is written, which goes to `layer/upper`; `layer/work` must exist as well.
+    Overlay {
+        lower: PathBuf,
+        layer: PathBuf,
+        target: PathBuf,
+        owner: Owner,
+    },
+    /// An empty filesystem in memory of at most `bytes`.
+    Tmpfs {
+        target: PathBuf,
+        bytes: u64,
+        mode: u32,
+    },
+    /// The usual harmless device nodes, a private `/dev/pts` and `/dev/shm`.
+    Devices,
+    /// A fresh `/proc` of the jail's own processes, with all that configures the kernel read-only.
+    Proc,
+    /// A directory of ours.
+    Directory { target: PathBuf },
+    /// A small file of ours, read-only.
+    File { target: PathBuf, content: Content },
+    /// A symlink of ours.
+    Symlink { target: PathBuf, to: PathBuf },
+}
+
+/// The bytes of a generated file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content(pub Vec<u8>);
+
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Self(text.into_bytes())
+    }
+}
+
+/// How far a grant stretches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stretch {
+    /// Read and run.
+    ReadOnly,
+    /// Read, run, write.
+    ReadWrite,
+}
+
+/// Whom the files of a mount seem to belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Owner {
+    /// As on the host.
+    AsIs,
+    /// Files of these host ids are the agent's, and what the agent makes becomes theirs: an
+    /// idmapped mount.
+    Mapped(Ids),
+}
+
+/// A name that is covered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mask {
+    /// Absolute, as the agent sees it; no component may be a symlink.
+    pub target: PathBuf,
+    pub kind: MaskKind,
+}
+
+/// How a name is covered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MaskKind {
+    /// Shows a decoy with this text (an empty directory over a directory); opening it is seen.
+    Hidden { text: String },
+    /// Shows what is there, read-only.
+    Protected,
+}
+
+/// What one of the agent's standard streams is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stream {
+    /// The supervisor's own descriptor: a pipe, a file, `/dev/null`.
+    Given,
+    /// The jail's own terminal.
+    Terminal,
+}
+
+/// What is run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// A path, or a name to find in `PATH` of `env`.
+    pub program: OsString,
+    /// Without the program itself.
+    pub args: Vec<OsString>,
+    pub env: Vec<(OsString, OsString)>,
+    pub cwd: PathBuf,
+}
