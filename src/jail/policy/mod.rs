@@ -1,0 +1,37 @@
+//! What a run is allowed: files as people write them, layers, profiles, decisions.
+
+mod builtin;
+mod entry;
+mod error;
+mod explain;
+mod globs;
+mod load;
+mod merge;
+mod names;
+mod overlay;
+mod profile;
+mod reader;
+mod rules;
+mod schema;
+mod trust;
+mod units;
+mod warning;
+
+
+pub use builtin::{policy as builtin_policy, policy_names, profile as profile_text, profile_names};
+pub use entry::{COMMAND_LINE, Entry, Origin};
+pub use error::{Mistake, PolicyError, Problem};
+pub use explain::{EnvAnswer, PathAnswer};
+pub use globs::{Cover, GlobError, GlobList, PathGlob};
+pub use load::{Loaded, PROJECT_FILE, asked_beyond, check, find_project, load};
+pub use merge::Widening;
+pub use names::{NameError, NameList, NamePattern, Variable};
+pub use overlay::{EnvWord, Overlay, PolicyChoice};
+pub use profile::{CleanFile, HomePath, Moved, Profile, Profiles, builtin_profile};
+pub use rules::{
+    EnvRules, FileRules, InferenceServer, Level, NetMode, NetRules, Policy, PriceRow, Redirect,
+    Resources, UnknownLevel, UnknownMode,
+};
+pub use trust::TrustStore;
+pub use units::{ByteSize, Cpus, CpusError, SizeError, Span, SpanError};
+pub use warning::Warning;
