@@ -467,7 +467,8 @@ pub struct LedgerRecovered {
     pub last_seq: u64,
 }
 
-/// An event that was recorded once happened again, this many times, with the same data.
+/// An event that was recorded once happened again, this many times, with the same data; only the
+/// process id of an attempt may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeated {
     /// The entry that says what happened.

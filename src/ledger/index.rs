@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 
-use nix::fcntl::Flock;
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Head, Line, LineHash, Words};
@@ -89,7 +89,7 @@ impl Index {
         let promise = state
             .open_top(PROMISE, Access::Overwrite)
             .map_err(IndexError::State)?;
-        let file = lock(file).map_err(IndexError::Lock)?;
+        let file = lock(file, FlockArg::LockExclusiveNonblock).map_err(IndexError::Lock)?;
         let Tail { head, torn } = Tail::read(&file).map_err(IndexError::Read)?;
         let kept = Promise::read(&promise).and_then(|said| said.judge(&file, head));
         let kept = kept.map_err(IndexError::Read)?;
@@ -263,6 +263,14 @@ impl Promise {
 
     fn text(head: Head) -> String {
         format!("{:020} {:020} {}\n", head.seq, head.bytes, head.hash)
+    }
+
+    /// The hash of the last line of an index of `len` bytes, if that much was promised.
+    pub(crate) fn hash_at(self, len: u64) -> Option<LineHash> {
+        match self {
+            Self::Reaches(head) if head.bytes == len => Some(head.hash),
+            Self::Reaches(_) | Self::Nothing | Self::Garbled => None,
+        }
     }
 
     /// Judges the index that ends in `head`.

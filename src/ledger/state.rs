@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -23,6 +25,8 @@ use crate::RunId;
 
 const RUNS: &str = "runs";
 const LEDGER: &str = "ledger.jsonl";
+/// How long another process may hold a lock of ours.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const PRIVATE_DIR: Mode = Mode::S_IRWXU;
 const PRIVATE_FILE: Mode = Mode::from_bits_truncate(0o600);
 
@@ -236,12 +240,19 @@ impl Access {
     }
 }
 
-/// Waits until nobody else holds `file`, then holds it until it is closed.
-pub(crate) fn lock(mut file: File) -> io::Result<Flock<File>> {
+/// Waits until nobody else holds `file`, then holds it, alone or shared, until it is closed.
+///
+/// Others hold it for microseconds. One that was stopped while it did so must not hang us.
+pub(crate) fn lock(mut file: File, hold: FlockArg) -> io::Result<Flock<File>> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
-        match Flock::lock(file, FlockArg::LockExclusive) {
+        match Flock::lock(file, hold) {
             Ok(locked) => return Ok(locked),
             Err((back, Errno::EINTR)) => file = back,
+            Err((back, Errno::EWOULDBLOCK)) if Instant::now() < deadline => {
+                file = back;
+                thread::sleep(Duration::from_micros(200));
+            }
             Err((_, errno)) => return Err(errno.into()),
         }
     }

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::Flock;
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::chain::{self, Head, Words};
 use crate::event::AlertRaised;
@@ -96,10 +96,11 @@ impl Ledger {
             cause,
         })?;
         // Taken before the index knows the run, so that nobody can think it dead.
-        let ledger = lock(ledger).map_err(|cause| OpenError::Lock {
-            run: run.clone(),
-            cause,
-        })?;
+        let ledger =
+            lock(ledger, FlockArg::LockExclusiveNonblock).map_err(|cause| OpenError::Lock {
+                run: run.clone(),
+                cause,
+            })?;
         let index = enter(state, &run, &IndexEvent::RunOpened {}, &clock).map_err(|cause| {
             OpenError::Index {
                 run: run.clone(),

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::FlockArg;
 use serde_json::json;
 
 use crate::RunId;
 use crate::chain::{Head, Line};
 use crate::index::{Closed, INDEX, IndexError, IndexEvent, Keeping, PROMISE, Promise};
-use crate::state::{Access, StateDir};
+use crate::state::{Access, StateDir, lock};
 use crate::verify::walk::Walk;
 use crate::verify::{Break, Reason, Soundness};
 
@@ -42,10 +42,11 @@ fn read(state: &StateDir, runs: &mut Runs) -> Result<Option<Break>, IndexError> 
         Err(error) => return Err(IndexError::State(error)),
     };
     // Shared: supervisors wait for us, other readers do not.
-    let index = Flock::lock(index, FlockArg::LockShared)
-        .map_err(|(_, errno)| IndexError::Lock(errno.into()))?;
+    let index = lock(index, FlockArg::LockSharedNonblock).map_err(IndexError::Lock)?;
     let (walk, torn) = walk(&index, runs).map_err(IndexError::Read)?;
-    if let Some(at) = walk.end(None) {
+    let promise = promise(state)?;
+    let len = index.metadata().map_err(IndexError::Read)?.len();
+    if let Some(at) = walk.end(promise.hash_at(len)) {
         return Ok(Some(at));
     }
     if !torn.is_empty() {
@@ -54,7 +55,10 @@ fn read(state: &StateDir, runs: &mut Runs) -> Result<Option<Break>, IndexError> 
             reason: Reason::TornTail,
         }));
     }
-    judge_promise(state, &index, walk.head())
+    let kept = promise
+        .judge(&index, walk.head())
+        .map_err(IndexError::Read)?;
+    Ok(unkept(kept, walk.head()))
 }
 
 /// Without an index there may be no promise either.
@@ -110,28 +114,27 @@ fn enter(runs: &mut Runs, line: Line) -> Result<(), Reason> {
     }
 }
 
-fn judge_promise(state: &StateDir, index: &File, head: Head) -> Result<Option<Break>, IndexError> {
-    let promise = match state.open_top(PROMISE, Access::Read) {
-        Ok(file) => Promise::read(&file).map_err(IndexError::Read)?,
-        Err(missing) if missing.is_missing() => Promise::Nothing,
-        Err(error) => return Err(IndexError::State(error)),
+fn promise(state: &StateDir) -> Result<Promise, IndexError> {
+    match state.open_top(PROMISE, Access::Read) {
+        Ok(file) => Promise::read(&file).map_err(IndexError::Read),
+        Err(missing) if missing.is_missing() => Ok(Promise::Nothing),
+        Err(error) => Err(IndexError::State(error)),
+    }
+}
+
+fn unkept(kept: Keeping, head: Head) -> Option<Break> {
+    let Keeping::Broken { promised } = kept else {
+        return None;
     };
-    Ok(
-        match promise.judge(index, head).map_err(IndexError::Read)? {
-            Keeping::Kept | Keeping::Outgrown => None,
-            Keeping::Broken { promised } => {
-                // As far as the promise went and the index does not, entries are missing; where both
-                // reach equally far, the last one was changed.
-                let seq = match promised {
-                    Some(promised) if promised.seq > head.seq => head.seq + 1,
-                    Some(promised) => promised.seq,
-                    None => head.seq,
-                };
-                Some(Break {
-                    seq,
-                    reason: Reason::PromiseBroken,
-                })
-            }
-        },
-    )
+    // As far as the promise went and the index does not, entries are missing; where both reach
+    // equally far, the last one was changed.
+    let seq = match promised {
+        Some(promised) if promised.seq > head.seq => head.seq + 1,
+        Some(promised) => promised.seq,
+        None => head.seq,
+    };
+    Some(Break {
+        seq,
+        reason: Reason::PromiseBroken,
+    })
 }
