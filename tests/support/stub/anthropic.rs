@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Usage;
 use super::answer::Part;
-use super::serve::Ask;
+use super::ask::Ask;
 
 /// A call of the client's shell tool, or the text where the client has none.
 pub(crate) fn blocks(ask: &Ask, text: &str) -> (Vec<Value>, &'static str) {
@@ -25,15 +25,16 @@ pub(crate) fn blocks(ask: &Ask, text: &str) -> (Vec<Value>, &'static str) {
     }
 }
 
-pub(crate) fn whole(ask: &Ask, text: &str, usage: Usage) -> Vec<Part> {
+pub(crate) fn whole(ask: &Ask, text: &str) -> Vec<Part> {
     let (content, stop) = blocks(ask, text);
-    let mut message = message(ask, usage);
+    let mut message = message(ask, ask.usage);
     message["content"] = Value::Array(content);
     message["stop_reason"] = json!(stop);
-    vec![Part::json(&message, usage)]
+    vec![Part::json(&message, ask.usage)]
 }
 
-pub(crate) fn stream(ask: &Ask, text: &str, usage: Usage) -> Vec<Part> {
+pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
+    let usage = ask.usage;
     // The first event has the input side and one token of output; the last is cumulative.
     let opening = Usage {
         output: usage.output.min(1),

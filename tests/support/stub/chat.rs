@@ -5,20 +5,20 @@ use serde_json::{Value, json};
 
 use super::Usage;
 use super::answer::Part;
-use super::serve::Ask;
+use super::ask::Ask;
 
-pub(crate) fn whole(ask: &Ask, text: &str, usage: Usage) -> Vec<Part> {
+pub(crate) fn whole(ask: &Ask, text: &str) -> Vec<Part> {
     let message = match tool_call(ask) {
         Some(call) => json!({"role": "assistant", "content": null, "tool_calls": [call]}),
         None => json!({"role": "assistant", "content": text}),
     };
     let mut body = base(ask, "chat.completion");
     body["choices"] = json!([{"index": 0, "message": message, "finish_reason": finish(ask)}]);
-    body["usage"] = numbers(usage);
-    vec![Part::json(&body, usage)]
+    body["usage"] = numbers(ask.usage);
+    vec![Part::json(&body, ask.usage)]
 }
 
-pub(crate) fn stream(ask: &Ask, text: &str, usage: Usage) -> Vec<Part> {
+pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
     let chunk = |choices: Value| {
         let mut chunk = base(ask, "chat.completion.chunk");
         chunk["choices"] = choices;
@@ -44,13 +44,13 @@ pub(crate) fn stream(ask: &Ask, text: &str, usage: Usage) -> Vec<Part> {
     let last = json!([{"index": 0, "delta": {}, "finish_reason": finish(ask)}]);
     parts.push(silent(&chunk(last)));
     let said = if ask.stream_usage {
-        usage
+        ask.usage
     } else {
         Usage::default()
     };
     if ask.stream_usage {
         let mut closing = chunk(json!([]));
-        closing["usage"] = numbers(usage);
+        closing["usage"] = numbers(ask.usage);
         parts.push(Part::event(None, &closing, said));
     }
     parts.push(Part {

@@ -8,6 +8,7 @@
 
 mod answer;
 mod anthropic;
+mod ask;
 mod authority;
 mod chat;
 mod responses;
@@ -24,7 +25,8 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-pub(crate) use settings::{Mode, Settings};
+use settings::Mode;
+pub(crate) use settings::Settings;
 pub(crate) use tally::{Totals, Usage};
 
 /// A running stub; dropping it closes its ports.

@@ -4,16 +4,18 @@ use serde_json::{Value, json};
 
 use super::Usage;
 use super::answer::Part;
-use super::serve::Ask;
+use super::ask::Ask;
 
-pub(crate) fn whole(ask: &Ask, text: &str, usage: Usage) -> Vec<Part> {
+pub(crate) fn whole(ask: &Ask, text: &str) -> Vec<Part> {
+    let usage = ask.usage;
     vec![Part::json(
         &response(ask, "completed", &[item(ask, text)], Some(usage)),
         usage,
     )]
 }
 
-pub(crate) fn stream(ask: &Ask, text: &str, usage: Usage) -> Vec<Part> {
+pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
+    let usage = ask.usage;
     let item = item(ask, text);
     let mut events = vec![
         json!({"type": "response.created", "response": response(ask, "in_progress", &[], None)}),

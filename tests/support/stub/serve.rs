@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Answer, Part};
+use super::ask::{Api, Ask};
 use super::tally::{Entry, Tally};
 use super::{Mode, Settings, Usage, anthropic, chat, responses};
 
@@ -29,32 +30,11 @@ pub(crate) struct Doors {
     pub(crate) control: TcpListener,
 }
 
-/// A generation request, as far as the answer depends on it.
-#[derive(Debug)]
-pub(crate) struct Ask {
-    /// Counts the accepted generations from 1.
-    pub(crate) number: u64,
-    pub(crate) model: String,
-    pub(crate) stream: bool,
-    /// `stream_options.include_usage` of Chat Completions.
-    pub(crate) stream_usage: bool,
-    /// The names of the tools on offer.
-    pub(crate) tools: Vec<String>,
-    pub(crate) wants_tool: bool,
-}
-
 /// Answers requests; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Provider {
     settings: Settings,
     tally: Tally,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Api {
-    Messages,
-    Responses,
-    Chat,
 }
 
 /// Accepts on all doors until `stopped` fires or its sender is gone.
@@ -167,7 +147,7 @@ impl Provider {
             // Real clients fall back to plain HTTP at once on this status and on no other.
             let error = responses::error(426, "this server speaks no websocket");
             self.json(entry, 426, &error)
-        } else if let Some(api) = api_of(path).filter(|_| post) {
+        } else if let Some(api) = Api::at(path).filter(|_| post) {
             self.generate(api, entry, &body)
         } else if path.ends_with("/count_tokens") {
             self.json(
@@ -214,17 +194,8 @@ impl Provider {
             );
         }
 
-        let ask = Ask {
-            number: self.tally.accept(),
-            model: entry.model.clone().unwrap_or_default(),
-            stream: request["stream"].as_bool().unwrap_or_default(),
-            stream_usage: request["stream_options"]["include_usage"]
-                .as_bool()
-                .unwrap_or_default(),
-            tools: tools(&request["tools"]),
-            wants_tool: self.settings.mode == Mode::ToolLoop,
-        };
-        let answer = match (api, ask.stream) {
+        let ask = Ask::read(api, self.tally.accept(), &request, &self.settings);
+        let answer = match (ask.api, ask.stream) {
             (Api::Messages, true) => anthropic::stream,
             (Api::Messages, false) => anthropic::whole,
             (Api::Responses, true) => responses::stream,
@@ -237,7 +208,7 @@ impl Provider {
         } else {
             "application/json"
         };
-        let parts = answer(&ask, &self.settings.text, self.settings.usage);
+        let parts = answer(&ask, &self.settings.text);
         self.reply(entry, 200, kind, parts)
     }
 
@@ -269,25 +240,4 @@ impl Provider {
         response.headers_mut().insert(CONTENT_TYPE, kind);
         response
     }
-}
-
-fn api_of(path: &str) -> Option<Api> {
-    match path {
-        "/v1/messages" => Some(Api::Messages),
-        "/v1/responses" => Some(Api::Responses),
-        "/v1/chat/completions" => Some(Api::Chat),
-        _ => None,
-    }
-}
-
-/// Anthropic and Responses name a tool at the top, Chat Completions one level down.
-fn tools(list: &Value) -> Vec<String> {
-    let tools = list.as_array().into_iter().flatten();
-    let name = |tool: &Value| {
-        let name = tool["name"]
-            .as_str()
-            .or_else(|| tool["function"]["name"].as_str());
-        name.map(str::to_owned)
-    };
-    tools.filter_map(name).collect()
 }

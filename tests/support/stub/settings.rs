@@ -1,4 +1,6 @@
 //! What a stub is told when it starts: how to answer, and which numbers to report.
+//!
+//! Programs and tests say it in the same words, so that what a test did can be done by hand.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,23 +35,9 @@ pub(crate) enum Mode {
 }
 
 impl Settings {
-    /// Answers `pong` and reports numbers whose price on `claude-opus-5-5` is known: $0.0169.
-    pub(crate) fn pong(directory: PathBuf) -> Self {
-        Self {
-            directory,
-            mode: Mode::Text,
-            text: "pong".to_owned(),
-            usage: Usage {
-                input: 1_000,
-                cache_read: 3_000,
-                cache_write: 2_000,
-                output: 40,
-            },
-        }
-    }
-
     /// Reads `--dir DIR [--mode ok|tool-loop|slow:MS|status:NNN] [--text T] [--usage I,CR,CW,O]`.
-    pub(crate) fn from_arguments(mut words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+    pub(crate) fn from_arguments(words: impl IntoIterator<Item = String>) -> anyhow::Result<Self> {
+        let mut words = words.into_iter();
         let mut settings = Self::pong(PathBuf::new());
         while let Some(flag) = words.next() {
             let value = words
@@ -67,6 +55,21 @@ impl Settings {
             bail!("--dir is missing");
         }
         Ok(settings)
+    }
+
+    /// Answers `pong` and reports numbers whose price on `claude-opus-5-5` is known: $0.0169.
+    fn pong(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            mode: Mode::Text,
+            text: "pong".to_owned(),
+            usage: Usage {
+                input: 1_000,
+                cache_read: 3_000,
+                cache_write: 2_000,
+                output: 40,
+            },
+        }
     }
 }
 
