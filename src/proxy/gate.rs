@@ -54,12 +54,23 @@ pub enum InputBound {
 pub struct OutputAsk {
     /// The limit that the request sets; `None` where it sets none.
     pub limit: Option<u64>,
-    /// A lower limit than this would make the request invalid or useless.
+    /// A lower limit than this would make the request invalid.
     pub floor: u64,
+    pub adjust: Adjust,
     /// Answers asked for at once; each may use the whole limit.
     pub answers: u64,
     /// Billed as output on top of the limit (rejected predictions).
     pub extra: u64,
+}
+
+/// Whether a limit can be put into the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adjust {
+    Allowed,
+    /// The operation takes no limit; the model's own bounds the answer.
+    Fixed,
+    /// The operation generates nothing.
+    NoOutput,
 }
 
 /// Modifiers of the price that the request may lead to.
@@ -110,7 +121,8 @@ pub struct Reservation {
 pub struct Permit {
     reservation: Reservation,
     account: Arc<dyn Account>,
-    settled: bool,
+    /// What its drop is taken for; `None` once it is settled.
+    dropped: Option<Outcome>,
 }
 
 /// Where permits are settled; a gate's other half.
@@ -124,8 +136,20 @@ impl Permit {
         Self {
             reservation,
             account,
-            settled: false,
+            dropped: Some(Outcome::Unknown),
         }
+    }
+
+    /// The call waits at the door: dropped now, the permit gives its money back.
+    pub(crate) fn hold(mut self) -> Self {
+        self.dropped = Some(Outcome::Rejected);
+        self
+    }
+
+    /// The call leaves: dropped from here on, the permit is charged in full.
+    pub(crate) fn leave(mut self) -> Self {
+        self.dropped = Some(Outcome::Unknown);
+        self
     }
 
     #[must_use]
@@ -135,15 +159,15 @@ impl Permit {
 
     /// Pays for the call.
     pub fn settle(mut self, outcome: &Outcome) -> Settlement {
-        self.settled = true;
+        self.dropped = None;
         self.account.settle(&self.reservation, outcome)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if !self.settled {
-            self.account.settle(&self.reservation, &Outcome::Unknown);
+        if let Some(outcome) = self.dropped.take() {
+            self.account.settle(&self.reservation, &outcome);
         }
     }
 }
@@ -173,9 +197,25 @@ pub struct Usage {
     /// Input side of the last generation step.
     pub context_tokens: u64,
     pub terms: ServedTerms,
-    /// Side generations that other models made inside this call, billed at their own price and not
-    /// part of `tokens`.
-    pub others: Vec<(String, TokenUsage)>,
+    /// Generations inside this call that `tokens` leaves out.
+    pub others: Vec<Side>,
+    pub fees: Fees,
+}
+
+/// A generation inside a call, billed beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// Priced as the call's own model where none is named.
+    pub model: Option<String>,
+    pub tokens: TokenUsage,
+}
+
+/// Whether the provider may charge for something that no price is known for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fees {
+    #[default]
+    Listed,
+    Unlisted,
 }
 
 impl Usage {
@@ -184,7 +224,7 @@ impl Usage {
     pub fn total(&self) -> TokenUsage {
         self.others
             .iter()
-            .fold(self.tokens, |sum, (_, more)| add(sum, *more))
+            .fold(self.tokens, |sum, side| add(sum, side.tokens))
     }
 }
 
@@ -215,7 +255,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-pub(crate) fn add(a: TokenUsage, b: TokenUsage) -> TokenUsage {
+fn add(a: TokenUsage, b: TokenUsage) -> TokenUsage {
     TokenUsage {
         input: a.input.saturating_add(b.input),
         cache_read: a.cache_read.saturating_add(b.cache_read),
@@ -267,9 +307,17 @@ mod tests {
         let settled = permit(&till).settle(&Outcome::Rejected);
         assert_eq!(settled.kind, CallKind::Turn);
         drop(permit(&till));
+        drop(permit(&till).hold().leave());
         assert_eq!(
             *till.0.lock().unwrap(),
-            vec![Outcome::Rejected, Outcome::Unknown]
+            [Outcome::Rejected, Outcome::Unknown, Outcome::Unknown]
         );
+    }
+
+    #[test]
+    fn a_permit_whose_call_never_left_gives_its_money_back() {
+        let till = Arc::new(Till::default());
+        drop(permit(&till).hold());
+        assert_eq!(*till.0.lock().unwrap(), [Outcome::Rejected]);
     }
 }

@@ -6,16 +6,22 @@
 
 mod address_book;
 pub mod body;
+mod config;
 mod dns;
 pub mod gate;
 pub mod inference;
+mod meter;
 pub mod price;
 pub mod rules;
+mod server;
+mod tasks;
 pub mod tls;
 pub mod upstream;
 
 pub use address_book::AddressBook;
 pub use body::Body;
+pub use config::Config;
 pub use rules::{HostPattern, Rules, Server, ServerName};
+pub use server::{Door, DoorError, Listeners};
 pub use tls::RunCa;
 pub use upstream::{Outside, Upstream, UpstreamError};

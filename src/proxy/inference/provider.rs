@@ -75,7 +75,6 @@ mod tests {
             "anthropic.com",
             "xapi.anthropic.com",
             "api.anthropic.com.evil.test",
-            "",
         ] {
             assert_eq!(provider_of(name), None, "{name:?}");
         }
