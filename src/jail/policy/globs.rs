@@ -7,21 +7,32 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 
 use super::entry::Entry;
 
-/// One pattern as it was typed, ready to match.
+/// One pattern as it was typed.
+///
+/// Its matchers are compiled when they are first asked for: most runs only need the set of all
+/// patterns, which the walk over the workspace compiles at once.
 #[derive(Debug, Clone)]
 pub struct PathGlob {
     typed: String,
     effect: Effect,
-    matcher: GlobMatcher,
+    glob: Glob,
+    matcher: OnceLock<GlobMatcher>,
     /// For `dir/**`: matches `dir` itself, the smallest unit that covers all of it.
-    unit: Option<GlobMatcher>,
+    unit: Option<Unit>,
     /// The pattern without its mark and, for `dir/**`, without its tail.
     body: String,
+}
+
+#[derive(Debug, Clone)]
+struct Unit {
+    glob: Glob,
+    matcher: OnceLock<GlobMatcher>,
 }
 
 /// What a match means.
@@ -40,9 +51,14 @@ pub enum GlobError {
     WholeWorkspace,
     #[error("a pattern is relative to the workspace and stays below it")]
     Outside,
+    #[error("a pattern has at most {MAX_LEN} bytes")]
+    TooLong,
     #[error("{0}")]
     Syntax(String),
 }
+
+/// Keeps what a pattern compiles to far below the limit at which compiling gives up.
+const MAX_LEN: usize = 1_000;
 
 impl FromStr for PathGlob {
     type Err = GlobError;
@@ -58,6 +74,9 @@ impl FromStr for PathGlob {
         let rest = rest.trim_start_matches("./").trim_end_matches('/');
         if rest.is_empty() {
             return Err(GlobError::Empty);
+        }
+        if rest.len() > MAX_LEN {
+            return Err(GlobError::TooLong);
         }
         if rest.split('/').any(|part| part == "..") {
             return Err(GlobError::Outside);
@@ -80,19 +99,26 @@ impl FromStr for PathGlob {
         Ok(Self {
             typed: typed.to_owned(),
             effect,
-            matcher: anchor(rest)?,
-            unit: unit.map(anchor).transpose()?,
+            glob: anchor(rest)?,
+            matcher: OnceLock::new(),
+            unit: unit
+                .map(|dir| {
+                    anchor(dir).map(|glob| Unit {
+                        glob,
+                        matcher: OnceLock::new(),
+                    })
+                })
+                .transpose()?,
             body: body.to_owned(),
         })
     }
 }
 
-fn compile(pattern: &str) -> Result<GlobMatcher, GlobError> {
+fn compile(pattern: &str) -> Result<Glob, GlobError> {
     GlobBuilder::new(pattern)
         .literal_separator(true)
         .backslash_escape(true)
         .build()
-        .map(|glob| glob.compile_matcher())
         .map_err(|error| GlobError::Syntax(error.kind().to_string()))
 }
 
@@ -101,6 +127,19 @@ impl PathGlob {
     #[must_use]
     pub fn takes_back(&self) -> bool {
         self.effect == Effect::TakeBack
+    }
+
+    fn is_match(&self, path: &Path) -> bool {
+        self.matcher
+            .get_or_init(|| self.glob.compile_matcher())
+            .is_match(path)
+    }
+
+    fn is_unit(&self, path: &Path) -> bool {
+        let Some(unit) = &self.unit else { return false };
+        unit.matcher
+            .get_or_init(|| unit.glob.compile_matcher())
+            .is_match(path)
     }
 
     /// Whether it could match something below the directory `dir`. Errs towards yes.
@@ -147,6 +186,20 @@ impl Cover {
         self.lists.as_slice()
     }
 
+    /// All patterns at once: what this set does not match, nothing here covers.
+    pub(crate) fn any(&self) -> Result<GlobSet, globset::Error> {
+        let mut set = GlobSetBuilder::new();
+        for glob in self.lists.iter().flatten().map(|entry| &entry.value) {
+            if glob.effect == Effect::Match {
+                set.add(glob.glob.clone());
+                if let Some(unit) = &glob.unit {
+                    set.add(unit.glob.clone());
+                }
+            }
+        }
+        set.build()
+    }
+
     /// The pattern that covers exactly this path as a unit, its ancestors left out.
     #[must_use]
     pub fn covers_unit(&self, path: &Path) -> Option<&Entry<PathGlob>> {
@@ -170,13 +223,12 @@ impl Cover {
 fn covers_unit<'l>(list: &'l GlobList, path: &Path) -> Option<&'l Entry<PathGlob>> {
     for (at, entry) in list.iter().enumerate().rev() {
         let glob = &entry.value;
-        let as_unit = glob.unit.as_ref().is_some_and(|unit| unit.is_match(path));
         let hit = match glob.effect {
-            Effect::TakeBack => glob.matcher.is_match(path),
+            Effect::TakeBack => glob.is_match(path),
             // `dir/**` covers `dir` itself unless something below it is taken back later.
             Effect::Match => {
-                glob.matcher.is_match(path)
-                    || as_unit
+                glob.is_match(path)
+                    || glob.is_unit(path)
                         && !list[at + 1..].iter().any(|later| {
                             later.value.takes_back() && later.value.may_reach_below(path)
                         })

@@ -17,7 +17,6 @@ mod trust;
 mod units;
 mod warning;
 
-
 pub use builtin::{policy as builtin_policy, policy_names, profile as profile_text, profile_names};
 pub use entry::{COMMAND_LINE, Entry, Origin};
 pub use error::{Mistake, PolicyError, Problem};

@@ -3,15 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use globset::{Glob, GlobMatcher};
-
 use super::entry::Entry;
 
 /// A variable name, `*` standing for any letters: `LC_*`; `!` in front takes back.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePattern {
     typed: String,
-    matcher: GlobMatcher,
 }
 
 /// A text that names no variable.
@@ -55,7 +52,26 @@ impl NamePattern {
 
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        self.matcher.is_match(name)
+        let mut parts = self.body().split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else {
+            return false;
+        };
+        let mut parts = parts.peekable();
+        if parts.peek().is_none() {
+            return rest.is_empty();
+        }
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return rest.ends_with(part);
+            }
+            // The leftmost place leaves the most room for the parts behind it.
+            let Some(at) = rest.find(part) else {
+                return false;
+            };
+            rest = &rest[at + part.len()..];
+        }
+        true
     }
 
     /// The pattern without its mark.
@@ -71,22 +87,11 @@ impl FromStr for NamePattern {
         let body = typed.strip_prefix('!').unwrap_or(typed);
         // A star may stand anywhere, also in front.
         Name::from_str(&body.replace('*', "_"))?;
-        let glob = Glob::new(body).map_err(|_cause| NameError)?;
         Ok(Self {
             typed: typed.to_owned(),
-            matcher: glob.compile_matcher(),
         })
     }
 }
-
-/// Two patterns are the same when they were typed the same.
-impl PartialEq for NamePattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.typed == other.typed
-    }
-}
-
-impl Eq for NamePattern {}
 
 /// As it was typed.
 impl fmt::Display for NamePattern {
@@ -119,6 +124,21 @@ mod tests {
         assert_eq!(shown("ANTHROPIC_MODEL"), Some("ANTHROPIC_*".to_owned()));
         assert_eq!(shown("ANTHROPIC_API_KEY"), None);
         assert_eq!(shown("LD_PRELOAD"), None);
+    }
+
+    #[test]
+    fn a_star_stands_for_any_letters() {
+        let matches = |pattern: &str, name| pattern.parse::<NamePattern>().unwrap().matches(name);
+        for name in ["A__B", "AxB", "AxByB", "AB"] {
+            assert!(matches("A*B", name), "{name}");
+        }
+        for name in ["A", "B", "ABx", "xAB"] {
+            assert!(!matches("A*B", name), "{name}");
+        }
+        assert!(matches("*", "ANY"));
+        assert!(matches("A*B*C", "A1B2BC"));
+        assert!(!matches("A*BC*C", "ABC"));
+        assert!(!matches("A", "AB"));
     }
 
     #[test]

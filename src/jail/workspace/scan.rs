@@ -1,0 +1,299 @@
+//! Finds what the policy closes: one walk over the workspace before the launch.
+//!
+//! Nothing is left out of the walk (hidden files, ignored files, version control, other
+//! filesystems mounted below), since what is not found here is not covered. No link is followed.
+//! A directory that matches as a whole is one match and is not entered. A directory that cannot be
+//! read is hidden: whoever owns it could open it up again from inside.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use globset::GlobSet;
+use ignore::{DirEntry, WalkBuilder, WalkParallel, WalkState};
+
+use super::real::real_path;
+use crate::policy::{Cover, FileRules};
+
+/// What is in the workspace that the policy closes. Paths are relative to it, sorted, each once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Matches {
+    pub hidden: Vec<Match>,
+    /// Without what is hidden as well.
+    pub protected: Vec<Match>,
+}
+
+/// One thing to cover.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Match {
+    pub path: PathBuf,
+    pub kind: Kind,
+}
+
+/// What a match is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A directory, to be covered as a whole.
+    Dir,
+    /// Anything else that a file can be mounted over: also a FIFO, a socket, a device.
+    File,
+    /// A link. A mount over it would land on its target, which is a match of its own where it lies
+    /// in the workspace.
+    Link,
+}
+
+/// The workspace cannot be walked.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot look through the workspace at {}", path.display())]
+pub struct ScanError {
+    path: PathBuf,
+    #[source]
+    cause: io::Error,
+}
+
+/// Walks `workspace`, a path without links, with as many threads as there are processors.
+pub fn scan(workspace: &Path, files: &FileRules) -> Result<Matches, ScanError> {
+    let sets = Sets::of(files).map_err(|cause| ScanError {
+        path: workspace.to_owned(),
+        cause: io::Error::other(cause),
+    })?;
+    let found = Mutex::new(Found::default());
+    walker(workspace).run(|| {
+        Box::new(|entry| {
+            let step = visit(workspace, files, &sets, entry);
+            if matches!(step, Step::Onward) {
+                return WalkState::Continue;
+            }
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            match step {
+                Step::Onward => WalkState::Continue,
+                Step::Hide(hit) => {
+                    found.hidden.push(hit);
+                    WalkState::Skip
+                }
+                // Something below a protected directory may be hidden, which is more.
+                Step::Protect(hit) => {
+                    found.protected.push(hit);
+                    WalkState::Continue
+                }
+                Step::Fail(error) => {
+                    found.failed.get_or_insert(error);
+                    WalkState::Quit
+                }
+            }
+        })
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(error) = found.failed.take() {
+        return Err(error);
+    }
+    add_targets(workspace, &mut found.hidden);
+    add_targets(workspace, &mut found.protected);
+    add_other_names(workspace, &mut found.hidden);
+    Ok(found.settle())
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    hidden: Vec<Match>,
+    protected: Vec<Match>,
+    failed: Option<ScanError>,
+}
+
+enum Step {
+    Onward,
+    Hide(Match),
+    Protect(Match),
+    Fail(ScanError),
+}
+
+fn walker(workspace: &Path) -> WalkParallel {
+    WalkBuilder::new(workspace)
+        .standard_filters(false)
+        .follow_links(false)
+        .build_parallel()
+}
+
+/// All patterns at once, since nearly every path matches none.
+struct Sets {
+    hide: GlobSet,
+    protect: GlobSet,
+}
+
+impl Sets {
+    fn of(files: &FileRules) -> Result<Self, globset::Error> {
+        Ok(Self {
+            hide: files.hide.any()?,
+            protect: files.protect.any()?,
+        })
+    }
+}
+
+fn visit(
+    workspace: &Path,
+    files: &FileRules,
+    sets: &Sets,
+    entry: Result<DirEntry, ignore::Error>,
+) -> Step {
+    let entry = match entry {
+        Ok(entry) => entry,
+        Err(error) => return unreadable(workspace, error),
+    };
+    let Ok(path) = entry.path().strip_prefix(workspace) else {
+        return Step::Onward;
+    };
+    if path.as_os_str().is_empty() {
+        return Step::Onward;
+    }
+    let hit = || Match {
+        path: path.to_owned(),
+        kind: kind_of(&entry),
+    };
+    let covers =
+        |set: &GlobSet, cover: &Cover| set.is_match(path) && cover.covers_unit(path).is_some();
+    if covers(&sets.hide, &files.hide) {
+        Step::Hide(hit())
+    } else if covers(&sets.protect, &files.protect) {
+        Step::Protect(hit())
+    } else {
+        Step::Onward
+    }
+}
+
+fn kind_of(entry: &DirEntry) -> Kind {
+    match entry.file_type() {
+        Some(kind) if kind.is_dir() => Kind::Dir,
+        Some(kind) if kind.is_symlink() => Kind::Link,
+        Some(_) | None => Kind::File,
+    }
+}
+
+/// What vanished during the walk is not there to be covered. What cannot be read is hidden.
+fn unreadable(workspace: &Path, error: ignore::Error) -> Step {
+    let path = path_of(&error).unwrap_or(workspace).to_owned();
+    let cause = error
+        .into_io_error()
+        .unwrap_or_else(|| io::ErrorKind::Other.into());
+    match (cause.kind(), path.strip_prefix(workspace)) {
+        (io::ErrorKind::NotFound, Ok(below)) if !below.as_os_str().is_empty() => Step::Onward,
+        (io::ErrorKind::PermissionDenied, Ok(below)) if !below.as_os_str().is_empty() => {
+            Step::Hide(Match {
+                path: below.to_owned(),
+                kind: Kind::Dir,
+            })
+        }
+        _ => Step::Fail(ScanError { path, cause }),
+    }
+}
+
+fn path_of(error: &ignore::Error) -> Option<&Path> {
+    match error {
+        ignore::Error::WithPath { path, .. } => Some(path),
+        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => {
+            path_of(err)
+        }
+        ignore::Error::Partial(_)
+        | ignore::Error::Loop { .. }
+        | ignore::Error::Io(_)
+        | ignore::Error::Glob { .. }
+        | ignore::Error::UnrecognizedFileType(_)
+        | ignore::Error::InvalidDefinition => None,
+    }
+}
+
+/// A link that matches leads to something that is reachable by its own name as well.
+fn add_targets(workspace: &Path, matches: &mut Vec<Match>) {
+    let targets: Vec<Match> = matches
+        .iter()
+        .filter(|hit| hit.kind == Kind::Link)
+        .filter_map(|link| {
+            let target = real_path(&workspace.join(&link.path)).ok()?;
+            let below = target.strip_prefix(workspace).ok()?;
+            let kind = if target.is_dir() {
+                Kind::Dir
+            } else {
+                Kind::File
+            };
+            // A link to the workspace itself would cover everything.
+            (!below.as_os_str().is_empty()).then(|| Match {
+                path: below.to_owned(),
+                kind,
+            })
+        })
+        .collect();
+    matches.extend(targets);
+}
+
+/// A hidden file with a second name in the workspace is readable under that name. The second walk
+/// is only made when a link count says that there may be one.
+fn add_other_names(workspace: &Path, hidden: &mut Vec<Match>) {
+    let inodes: Vec<(u64, u64)> = hidden
+        .iter()
+        .filter(|hit| hit.kind == Kind::File)
+        .filter_map(|hit| fs::symlink_metadata(workspace.join(&hit.path)).ok())
+        .filter(|metadata| metadata.nlink() > 1)
+        .map(|metadata| (metadata.dev(), metadata.ino()))
+        .collect();
+    if inodes.is_empty() {
+        return;
+    }
+    let names = Mutex::new(Vec::new());
+    walker(workspace).run(|| {
+        Box::new(|entry| {
+            let Ok(entry) = entry else {
+                return WalkState::Continue;
+            };
+            let inode = entry
+                .metadata()
+                .map(|metadata| (metadata.dev(), metadata.ino()));
+            let is_one = inode.is_ok_and(|inode| inodes.contains(&inode));
+            if let (true, Ok(path)) = (is_one, entry.path().strip_prefix(workspace)) {
+                let hit = Match {
+                    path: path.to_owned(),
+                    kind: Kind::File,
+                };
+                names
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(hit);
+            }
+            WalkState::Continue
+        })
+    });
+    hidden.extend(names.into_inner().unwrap_or_else(PoisonError::into_inner));
+}
+
+impl Found {
+    /// The smallest set: nothing below a directory that is covered alike or more.
+    fn settle(mut self) -> Matches {
+        let hidden = smallest(&mut self.hidden);
+        let mut protected = smallest(&mut self.protected);
+        let is_hidden = |path: &Path| {
+            hidden
+                .iter()
+                .any(|hit| hit.path == path || hit.kind == Kind::Dir && path.starts_with(&hit.path))
+        };
+        protected.retain(|hit| !is_hidden(&hit.path));
+        Matches { hidden, protected }
+    }
+}
+
+/// Sorted by path, so a directory comes right before what is below it.
+fn smallest(matches: &mut Vec<Match>) -> Vec<Match> {
+    matches.sort();
+    let mut kept: Vec<Match> = Vec::with_capacity(matches.len());
+    let mut above: Option<PathBuf> = None;
+    for hit in matches.drain(..) {
+        if above.as_ref().is_some_and(|dir| hit.path.starts_with(dir)) {
+            continue;
+        }
+        if kept.last().is_some_and(|last| last.path == hit.path) {
+            continue;
+        }
+        above = (hit.kind == Kind::Dir).then(|| hit.path.clone());
+        kept.push(hit);
+    }
+    kept
+}
