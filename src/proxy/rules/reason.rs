@@ -19,12 +19,8 @@ pub enum Reason {
     AddressMetadata,
     /// Neither TLS nor HTTP, on a port where the door must read a name.
     ProtocolUnknown,
-    /// Nothing, or not all of a request's head, came in time.
-    TooSlow,
     /// A proxy's request form, at a door that is no proxy to the agent.
     ProxyForm,
-    /// A request that is not HTTP, or whose head is too large.
-    RequestMalformed,
     /// An inference server by a way that cannot be metered.
     NotMeterable,
     /// The client refused the run's own authority.
@@ -50,9 +46,7 @@ impl Reason {
             Self::AddressPrivate => "address_private",
             Self::AddressMetadata => "address_metadata",
             Self::ProtocolUnknown => "protocol_unknown",
-            Self::TooSlow => "too_slow",
             Self::ProxyForm => "proxy_form",
-            Self::RequestMalformed => "request_malformed",
             Self::NotMeterable => "not_meterable",
             Self::CaNotTrusted => "ca_not_trusted",
             Self::NameMalformed => "name_malformed",
@@ -74,9 +68,7 @@ impl Reason {
             Self::AddressPrivate => "the server's address is private",
             Self::AddressMetadata => "the server's address is a cloud's metadata service",
             Self::ProtocolUnknown => "only TLS and HTTP pass on this port",
-            Self::TooSlow => "the request's head did not come in time",
             Self::ProxyForm => "the door is no proxy: connect to the server itself",
-            Self::RequestMalformed => "the request cannot be read",
             Self::NotMeterable => "an inference server is reached by TLS only",
             Self::CaNotTrusted => "the client does not trust the run's authority",
             Self::NameMalformed => "this is no server's name",
@@ -102,9 +94,7 @@ impl Reason {
             | Self::HostHeaderMismatch
             | Self::AddressMetadata
             | Self::ProtocolUnknown
-            | Self::TooSlow
             | Self::ProxyForm
-            | Self::RequestMalformed
             | Self::NotMeterable
             | Self::CaNotTrusted
             | Self::NameMalformed

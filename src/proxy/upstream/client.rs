@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,12 +12,10 @@ use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
-use hyper::rt::Executor;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
-use tokio::task::JoinSet;
 use tower_service::Service;
 
 use super::dial::{Dialled, Dialler};
@@ -27,6 +25,7 @@ use super::secured::Secured;
 use super::trust::Trust;
 use crate::body::Body;
 use crate::rules::Server;
+use crate::tasks::Tasks;
 
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 const MOST_IDLE: usize = 16;
@@ -149,20 +148,5 @@ impl Service<Uri> for Connector {
             let stream = dialler.dial_tls(&Server::new(name, port)).await?;
             Ok(Secured(TokioIo::new(stream)))
         })
-    }
-}
-
-/// The pool's background tasks; they end when the last clone of [`Upstream`] goes.
-#[derive(Clone, Default)]
-struct Tasks(Arc<Mutex<JoinSet<()>>>);
-
-impl<F> Executor<F> for Tasks
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, task: F) {
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
     }
 }

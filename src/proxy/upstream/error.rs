@@ -46,21 +46,6 @@ impl DialError {
             Self::Handshake(_) | Self::Name => "handshake",
         }
     }
-
-    /// The rule that refused the address, where it was one and not the network.
-    #[must_use]
-    pub const fn refusal(&self) -> Option<Reason> {
-        match self {
-            Self::Private(_) => Some(Reason::AddressPrivate),
-            Self::Metadata(_) => Some(Reason::AddressMetadata),
-            Self::Resolve(_)
-            | Self::Connect { .. }
-            | Self::NoRoots
-            | Self::Certificate(_)
-            | Self::Handshake(_)
-            | Self::Name => None,
-        }
-    }
 }
 
 /// A request was not answered.
@@ -82,6 +67,16 @@ impl UpstreamError {
             Self::Dial(error) => error.code(),
             Self::Request(_) => "request_malformed",
             Self::Unanswered(_) => "unanswered",
+        }
+    }
+
+    /// The rule that refused the server's address, where it was one and not the network.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<Reason> {
+        match self {
+            Self::Dial(DialError::Private(_)) => Some(Reason::AddressPrivate),
+            Self::Dial(DialError::Metadata(_)) => Some(Reason::AddressMetadata),
+            Self::Dial(_) | Self::Request(_) | Self::Unanswered(_) => None,
         }
     }
 
