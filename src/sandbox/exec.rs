@@ -22,11 +22,7 @@ pub(crate) fn replace(command: &Command) -> io::Result<Infallible> {
     for arg in &command.args {
         args.push(c_string(arg.as_bytes())?);
     }
-    let env: Vec<CString> = command
-        .env
-        .iter()
-        .map(variable)
-        .collect::<io::Result<_>>()?;
+    let env: Vec<CString> = command.env.iter().map(variable).collect::<io::Result<_>>()?;
     if command.program.as_bytes().contains(&b'/') {
         return run(&program, &args, &env);
     }
@@ -34,11 +30,7 @@ pub(crate) fn replace(command: &Command) -> io::Result<Infallible> {
     let path = path.map_or(OsStr::new(DEFAULT_PATH), |(_, path)| path.as_os_str());
     let mut refused = None;
     for directory in path.as_bytes().split(|&byte| byte == b':') {
-        let directory = if directory.is_empty() {
-            &b"."[..]
-        } else {
-            directory
-        };
+        let directory = if directory.is_empty() { &b"."[..] } else { directory };
         let candidate = c_string(&[directory, b"/", command.program.as_bytes()].concat())?;
         let Err(error) = run(&candidate, &args, &env);
         match error.raw_os_error() {

@@ -59,10 +59,7 @@ impl Host {
 
 fn offered_controllers() -> Vec<String> {
     let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(own) = memberships
-        .lines()
-        .find_map(|line| line.strip_prefix("0::/"))
-    else {
+    let Some(own) = memberships.lines().find_map(|line| line.strip_prefix("0::/")) else {
         return Vec::new();
     };
     let file = format!("/sys/fs/cgroup/{own}/cgroup.controllers");

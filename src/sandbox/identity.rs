@@ -39,10 +39,7 @@ pub(crate) fn become_inside(identity: Identity) -> io::Result<()> {
         Ok(()) | Err(nix::errno::Errno::EPERM) => {}
         Err(other) => return Err(other.into()),
     }
-    let (uid, gid) = (
-        Uid::from_raw(identity.inside.uid),
-        Gid::from_raw(identity.inside.gid),
-    );
+    let (uid, gid) = (Uid::from_raw(identity.inside.uid), Gid::from_raw(identity.inside.gid));
     setresgid(gid, gid, gid)?;
     setresuid(uid, uid, uid)?;
     Ok(())
@@ -57,10 +54,7 @@ pub(crate) struct OwnerMaps {
 
 impl OwnerMaps {
     pub(crate) fn new(agent: Ids) -> Self {
-        Self {
-            agent,
-            made: Vec::new(),
-        }
+        Self { agent, made: Vec::new() }
     }
 
     /// The namespace in which files of `owner` are the agent's.
@@ -70,10 +64,7 @@ impl OwnerMaps {
         }
         let namespace = namespace_mapping(owner, self.agent)?;
         self.made.push((owner, namespace));
-        self.made
-            .last()
-            .map(|(_, namespace)| namespace)
-            .ok_or(io::ErrorKind::NotFound.into())
+        self.made.last().map(|(_, namespace)| namespace).ok_or(io::ErrorKind::NotFound.into())
     }
 }
 
@@ -89,14 +80,8 @@ fn namespace_mapping(owner: Ids, agent: Ids) -> io::Result<OwnedFd> {
             sys::exit_now(0)
         }
         Born::Parent { child } => {
-            let namespace = map(
-                child,
-                Identity {
-                    inside: owner,
-                    kernel: agent,
-                },
-            )
-            .and_then(|()| File::open(format!("/proc/{child}/ns/user")));
+            let namespace = map(child, Identity { inside: owner, kernel: agent })
+                .and_then(|()| File::open(format!("/proc/{child}/ns/user")));
             drop(release);
             waitpid(Pid::from_raw(child), None)?;
             Ok(namespace?.into())
@@ -113,6 +98,7 @@ pub(crate) fn owners_in(plan: &Plan) -> bool {
         | Mount::Proc
         | Mount::Directory { .. }
         | Mount::File { .. }
+        | Mount::Alias { .. }
         | Mount::Symlink { .. } => false,
     })
 }

@@ -53,9 +53,7 @@ fn live(
 ) -> Result<u8, StepFailed> {
     die_with_supervisor(channel).during(|| Step::EnterNamespaces)?;
     let mut byte = [0];
-    let told = File::from(mapped)
-        .read(&mut byte)
-        .during(|| Step::MapIdentity)?;
+    let told = File::from(mapped).read(&mut byte).during(|| Step::MapIdentity)?;
     if told == 0 {
         // The stage failed and has said why.
         return Ok(125);
@@ -72,11 +70,7 @@ fn live(
     match sys::fork().during(|| Step::Fork)? {
         Born::Child => {
             let Err(failed) = become_agent(plan, channel, terminal);
-            let code = if failed.errno == libc::ENOENT {
-                127
-            } else {
-                126
-            };
+            let code = if failed.errno == libc::ENOENT { 127 } else { 126 };
             drop(channel.send(&FromJail::Failed(failed), &[]));
             sys::exit_now(code)
         }
@@ -126,11 +120,7 @@ fn report_ready(
         decoys: decoys.is_some(),
         terminal: terminal.is_some(),
     };
-    let listeners = sockets
-        .tcp
-        .iter()
-        .chain(&sockets.dns_udp)
-        .chain(&sockets.dns_tcp);
+    let listeners = sockets.tcp.iter().chain(&sockets.dns_udp).chain(&sockets.dns_tcp);
     let mut fds: Vec<BorrowedFd<'_>> = listeners.map(AsFd::as_fd).collect();
     fds.push(sockets.tap.as_fd());
     fds.extend(decoys.map(AsFd::as_fd));
@@ -157,9 +147,7 @@ fn become_agent(
     chdir(cwd).during(|| Step::EnterDirectory(cwd.clone()))?;
     landlock::restrict(plan).during(|| Step::Landlock)?;
     let listener = seccomp::install_notifying().during(|| Step::Notifications)?;
-    channel
-        .send(&FromJail::Listener, &[listener.as_fd()])
-        .during(|| Step::Report)?;
+    channel.send(&FromJail::Listener, &[listener.as_fd()]).during(|| Step::Report)?;
     drop(listener);
     // Last: the filter forbids most of the lines above.
     seccomp::install().during(|| Step::Seccomp)?;
@@ -190,10 +178,7 @@ fn block_signals() -> io::Result<SignalFd> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&all), None)?;
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);
-    Ok(SignalFd::with_flags(
-        &children,
-        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
-    )?)
+    Ok(SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 /// Reaps, reports and forwards until the command or the supervisor ends.
@@ -236,23 +221,11 @@ fn reap(command: Pid, channel: &Channel) -> io::Result<Option<u8>> {
                 return Ok(Some(code));
             }
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == command => {
-                channel.send(
-                    &FromJail::Signaled {
-                        signal: signal as i32,
-                    },
-                    &[],
-                )?;
-                return Ok(Some(
-                    128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)),
-                ));
+                channel.send(&FromJail::Signaled { signal: signal as i32 }, &[])?;
+                return Ok(Some(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0))));
             }
             Ok(WaitStatus::Stopped(pid, signal)) if pid == command => {
-                channel.send(
-                    &FromJail::Stopped {
-                        signal: signal as i32,
-                    },
-                    &[],
-                )?;
+                channel.send(&FromJail::Stopped { signal: signal as i32 }, &[])?;
             }
             Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(None),
             Ok(_) | Err(Errno::EINTR) => {}

@@ -33,11 +33,7 @@ pub fn abi() -> u32 {
 
 /// Rights that kernels with version `abi` lack, by name.
 pub(crate) fn missing(abi: u32) -> Vec<String> {
-    let since = [
-        (5, "landlock.ioctl_dev"),
-        (6, "landlock.scope"),
-        (9, "landlock.resolve_unix"),
-    ];
+    let since = [(5, "landlock.ioctl_dev"), (6, "landlock.scope"), (9, "landlock.resolve_unix")];
     let missing = since.into_iter().filter(|(version, _)| abi < *version);
     missing.map(|(_, name)| name.to_owned()).collect()
 }
@@ -49,21 +45,17 @@ pub(crate) fn restrict(plan: &Plan) -> io::Result<()> {
     rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
     for mount in &plan.mounts {
         rules = match mount {
-            Mount::Bind {
-                target,
-                stretch: Stretch::ReadOnly,
-                ..
-            } => allow(rules, target, AccessFs::from_read(WANTED))?,
-            Mount::Bind {
-                target,
-                stretch: Stretch::ReadWrite,
-                ..
+            Mount::Bind { target, stretch: Stretch::ReadOnly, .. } => {
+                allow(rules, target, AccessFs::from_read(WANTED))?
             }
+            Mount::Bind { target, stretch: Stretch::ReadWrite, .. }
             | Mount::Overlay { target, .. }
             | Mount::Tmpfs { target, .. } => allow(rules, target, everything())?,
             Mount::Devices => allow(rules, Path::new("/dev"), devices())?,
             Mount::Proc => allow(rules, Path::new("/proc"), proc())?,
-            Mount::File { target, .. } => allow(rules, target, AccessFs::ReadFile.into())?,
+            Mount::File { target, .. } | Mount::Alias { target, .. } => {
+                allow(rules, target, AccessFs::ReadFile.into())?
+            }
             // A directory grants its list; what is mounted in it has a rule of its own.
             Mount::Directory { target } => allow(rules, target, AccessFs::ReadDir.into())?,
             Mount::Symlink { .. } => rules,
@@ -110,12 +102,7 @@ fn allow(
 ) -> io::Result<RulesetCreated> {
     let place: OwnedFd = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
     let place = File::from(place);
-    let access = if place.metadata()?.is_dir() {
-        access
-    } else {
-        access & AccessFs::from_file(WANTED)
-    };
-    rules
-        .add_rule(PathBeneath::new(place, access))
-        .map_err(io::Error::other)
+    let access =
+        if place.metadata()?.is_dir() { access } else { access & AccessFs::from_file(WANTED) };
+    rules.add_rule(PathBeneath::new(place, access)).map_err(io::Error::other)
 }

@@ -34,10 +34,7 @@ pub enum LaunchError {
 
 impl From<StepFailed> for LaunchError {
     fn from(failed: StepFailed) -> Self {
-        Self::Step {
-            step: failed.step,
-            cause: io::Error::from_raw_os_error(failed.errno),
-        }
+        Self::Step { step: failed.step, cause: io::Error::from_raw_os_error(failed.errno) }
     }
 }
 
@@ -149,13 +146,7 @@ fn assemble(plan: &Plan, name: &str, channel: Channel) -> Result<Starting, Launc
                 reap(pid_1.map(|(_, pidfd)| pidfd));
                 return Err(failed.into());
             }
-            FromJail::Ready {
-                dns_udp,
-                dns_tcp,
-                tap,
-                decoys,
-                terminal,
-            } => {
+            FromJail::Ready { dns_udp, dns_tcp, tap, decoys, terminal } => {
                 let (pid, pidfd) = pid_1.ok_or(LaunchError::Silent)?;
                 let mut fds = fds.into_iter();
                 let mut take = |count: usize| fds.by_ref().take(count).collect::<Vec<_>>();
@@ -164,25 +155,10 @@ fn assemble(plan: &Plan, name: &str, channel: Channel) -> Result<Starting, Launc
                 let (dns_udp, dns_tcp) = (take(dns_udp.into()), take(dns_tcp.into()));
                 let mut one = |is_there: bool| take(is_there.into()).pop();
                 let (tap, decoys, terminal) = (one(tap), one(decoys), one(terminal));
-                let door = Door {
-                    tcp,
-                    dns_udp,
-                    dns_tcp,
-                    tap: tap.ok_or(LaunchError::Silent)?,
-                };
+                let door = Door { tcp, dns_udp, dns_tcp, tap: tap.ok_or(LaunchError::Silent)? };
                 let (confinement, cgroup) = confine(&plan.resources, name, pid);
-                let jail = Jail {
-                    channel,
-                    pidfd,
-                    confinement,
-                    _cgroup: cgroup,
-                };
-                return Ok(Starting {
-                    jail,
-                    door,
-                    decoys,
-                    terminal,
-                });
+                let jail = Jail { channel, pidfd, confinement, _cgroup: cgroup };
+                return Ok(Starting { jail, door, decoys, terminal });
             }
             FromJail::Listener
             | FromJail::Exited { .. }
@@ -287,6 +263,12 @@ impl Jail {
 
     fn ask(&self, request: ToJail) -> io::Result<()> {
         self.channel.send(&request, &[])
+    }
+}
+
+impl AsRawFd for Jail {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.channel.as_fd().as_raw_fd()
     }
 }
 

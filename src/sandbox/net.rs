@@ -33,10 +33,7 @@ pub(crate) fn open(ports: &[u16]) -> Result<Sockets, StepFailed> {
     let has_ipv6 = route_everything_here()?;
     let tcp = |port| listener(port, has_ipv6).during(|| Step::Listen(port));
     Ok(Sockets {
-        tcp: ports
-            .iter()
-            .map(|&port| tcp(port))
-            .collect::<Result<_, _>>()?,
+        tcp: ports.iter().map(|&port| tcp(port)).collect::<Result<_, _>>()?,
         dns_udp: vec![datagrams(DNS_PORT, has_ipv6).during(|| Step::Listen(DNS_PORT))?],
         dns_tcp: vec![tcp(DNS_PORT)?],
         tap: tap::open(ports).during(|| Step::OpenTap)?,
@@ -55,11 +52,7 @@ fn datagrams(port: u16, has_ipv6: bool) -> io::Result<OwnedFd> {
 
 /// A socket on `port` of every address, of both families where the kernel has both.
 fn bound(kind: SockType, port: u16, has_ipv6: bool) -> io::Result<OwnedFd> {
-    let family = if has_ipv6 {
-        AddressFamily::Inet6
-    } else {
-        AddressFamily::Inet
-    };
+    let family = if has_ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(family, kind, flags, None)?;
     if has_ipv6 {
@@ -126,11 +119,7 @@ fn local_route(family: libc::c_int) -> Vec<u8> {
     body.extend(8_u16.to_ne_bytes());
     body.extend(libc::RTA_OIF.to_ne_bytes());
     body.extend(LOOPBACK.to_ne_bytes());
-    message(
-        libc::RTM_NEWROUTE,
-        libc::NLM_F_ACK | libc::NLM_F_CREATE,
-        &body,
-    )
+    message(libc::RTM_NEWROUTE, libc::NLM_F_ACK | libc::NLM_F_CREATE, &body)
 }
 
 fn message(kind: u16, flags: libc::c_int, body: &[u8]) -> Vec<u8> {
@@ -153,12 +142,8 @@ fn request(netlink: BorrowedFd<'_>, message: &[u8]) -> nix::Result<()> {
     let mut answer = [0_u8; 1024];
     let length = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     let field = |at: usize, size: usize| answer[..length].get(at..at + size);
-    let kind = field(4, 2)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map(u16::from_ne_bytes);
-    let error = field(HEADER, 4)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map(i32::from_ne_bytes);
+    let kind = field(4, 2).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    let error = field(HEADER, 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match (kind, error) {
         (Some(NLMSG_ERROR), Some(0)) => Ok(()),
         (Some(NLMSG_ERROR), Some(errno)) => Err(Errno::from_raw(-errno)),

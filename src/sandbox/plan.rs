@@ -40,10 +40,7 @@ impl Plan {
             masks: Vec::new(),
             door_ports: Vec::new(),
             streams: [Stream::Given; 3],
-            terminal: WindowSize {
-                rows: 24,
-                columns: 80,
-            },
+            terminal: WindowSize { rows: 24, columns: 80 },
             resources: Resources::default(),
             command: Command::default(),
         }
@@ -76,25 +73,11 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mount {
     /// A host tree or file at `target`, with all that is mounted below it.
-    Bind {
-        source: PathBuf,
-        target: PathBuf,
-        stretch: Stretch,
-        owner: Owner,
-    },
+    Bind { source: PathBuf, target: PathBuf, stretch: Stretch, owner: Owner },
     /// `lower` under what is written, which goes to `layer/upper`; `layer/work` must exist as well.
-    Overlay {
-        lower: PathBuf,
-        layer: PathBuf,
-        target: PathBuf,
-        owner: Owner,
-    },
+    Overlay { lower: PathBuf, layer: PathBuf, target: PathBuf, owner: Owner },
     /// An empty filesystem in memory of at most `bytes`.
-    Tmpfs {
-        target: PathBuf,
-        bytes: u64,
-        mode: u32,
-    },
+    Tmpfs { target: PathBuf, bytes: u64, mode: u32 },
     /// The usual harmless device nodes, a private `/dev/pts` and `/dev/shm`.
     Devices,
     /// A fresh `/proc` of the jail's own processes, with all that configures the kernel read-only.
@@ -103,6 +86,8 @@ pub enum Mount {
     Directory { target: PathBuf },
     /// A small file of ours, read-only.
     File { target: PathBuf, content: Content },
+    /// What lies at `of` in the jail already, over the file at `target`.
+    Alias { of: PathBuf, target: PathBuf },
     /// A symlink of ours.
     Symlink { target: PathBuf, to: PathBuf },
 }

@@ -85,13 +85,9 @@ fn make_pid_1(plan: File, channel: &Channel) -> Result<Side, StepFailed> {
         }
         Born::Parent { child } => {
             // From here on pid 1 waits for one byte; an end of file instead ends it.
-            channel
-                .send(&FromJail::Born { pid: child }, &[])
-                .during(|| Step::Report)?;
+            channel.send(&FromJail::Born { pid: child }, &[]).during(|| Step::Report)?;
             identity::map(child, plan.identity).during(|| Step::MapIdentity)?;
-            File::from(tell)
-                .write_all(b"m")
-                .during(|| Step::MapIdentity)?;
+            File::from(tell).write_all(b"m").during(|| Step::MapIdentity)?;
             Ok(Side::Stage)
         }
     }
@@ -102,19 +98,10 @@ fn make_pid_1(plan: File, channel: &Channel) -> Result<Side, StepFailed> {
 /// To be called again after each change of credentials, which clears the setting (prctl(2)).
 pub(crate) fn die_with_supervisor(channel: &Channel) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    let mut lifeline = [PollFd::new(
-        std::os::fd::AsFd::as_fd(channel),
-        PollFlags::empty(),
-    )];
+    let mut lifeline = [PollFd::new(std::os::fd::AsFd::as_fd(channel), PollFlags::empty())];
     poll(&mut lifeline, PollTimeout::ZERO)?;
-    let hung_up = lifeline[0]
-        .revents()
-        .is_some_and(|seen| seen.contains(PollFlags::POLLHUP));
-    if hung_up {
-        Err(io::ErrorKind::BrokenPipe.into())
-    } else {
-        Ok(())
-    }
+    let hung_up = lifeline[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP));
+    if hung_up { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
 }
 
 fn read_plan(mut file: File) -> io::Result<Plan> {

@@ -90,13 +90,7 @@ impl Channel {
         let rights = [ControlMessage::ScmRights(&raw)];
         let rights = if raw.is_empty() { &[][..] } else { &rights[..] };
         let content = [IoSlice::new(&bytes)];
-        sendmsg::<()>(
-            self.0.as_raw_fd(),
-            &content,
-            rights,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )?;
+        sendmsg::<()>(self.0.as_raw_fd(), &content, rights, MsgFlags::MSG_NOSIGNAL, None)?;
         Ok(())
     }
 
@@ -139,10 +133,7 @@ impl Channel {
             return Ok(None);
         }
         let message = bytes.get(..length).unwrap_or_default();
-        Ok(Some((
-            postcard::from_bytes(message).map_err(io::Error::other)?,
-            descriptors,
-        )))
+        Ok(Some((postcard::from_bytes(message).map_err(io::Error::other)?, descriptors)))
     }
 }
 

@@ -18,10 +18,8 @@ impl Cgroup {
     /// Makes a group named `name` with the ceilings of `resources`; `None` where nothing is
     /// delegated that could hold them.
     pub(crate) fn make(name: &str, resources: &Resources) -> Option<Self> {
-        let own = own_group(
-            Path::new("/sys/fs/cgroup"),
-            &fs::read_to_string("/proc/self/cgroup").ok()?,
-        )?;
+        let own =
+            own_group(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").ok()?)?;
         Self::below(&own, name, resources).ok()
     }
 
@@ -89,9 +87,7 @@ fn controllers(resources: &Resources) -> Vec<(&'static str, &'static str, String
 
 /// This process's group in the unified tree, from the text of `/proc/self/cgroup`.
 fn own_group(mount: &Path, memberships: &str) -> Option<PathBuf> {
-    let path = memberships
-        .lines()
-        .find_map(|line| line.strip_prefix("0::/"))?;
+    let path = memberships.lines().find_map(|line| line.strip_prefix("0::/"))?;
     Some(mount.join(path)).filter(|own| own.join("cgroup.controllers").exists())
 }
 
@@ -101,11 +97,7 @@ mod tests {
 
     #[test]
     fn every_ceiling_has_its_controller_and_value() {
-        let resources = Resources {
-            memory: Some(1 << 30),
-            pids: Some(10),
-            millicpus: Some(1500),
-        };
+        let resources = Resources { memory: Some(1 << 30), pids: Some(10), millicpus: Some(1500) };
         assert_eq!(
             controllers(&resources),
             [
@@ -121,15 +113,9 @@ mod tests {
     fn a_tree_that_offers_no_controller_is_not_used() {
         let own = tempfile::tempdir().unwrap();
         fs::write(own.path().join("cgroup.controllers"), "cpuset io\n").unwrap();
-        let resources = Resources {
-            pids: Some(10),
-            ..Resources::default()
-        };
+        let resources = Resources { pids: Some(10), ..Resources::default() };
         let made = Cgroup::below(own.path(), "run", &resources);
-        assert_eq!(
-            made.map(drop).map_err(|e| e.kind()),
-            Err(io::ErrorKind::Unsupported)
-        );
+        assert_eq!(made.map(drop).map_err(|e| e.kind()), Err(io::ErrorKind::Unsupported));
         assert!(!own.path().join("kvro-supervisor").exists());
     }
 
@@ -137,10 +123,7 @@ mod tests {
     fn the_ceilings_are_written_where_the_controllers_are_offered() {
         let own = tempfile::tempdir().unwrap();
         fs::write(own.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
-        let resources = Resources {
-            pids: Some(10),
-            ..Resources::default()
-        };
+        let resources = Resources { pids: Some(10), ..Resources::default() };
         let group = Cgroup::below(own.path(), "run", &resources).unwrap();
         let read = |file: &str| fs::read_to_string(own.path().join(file)).unwrap();
         assert_eq!(read("kvro-run/pids.max"), "11");

@@ -60,17 +60,12 @@ fn new_root() -> io::Result<Root> {
 }
 
 fn close_workshop(root: &Root) -> io::Result<()> {
-    WORKBENCHES
-        .iter()
-        .chain([&WORKSHOP])
-        .try_for_each(|path| root.forget(Path::new(path)))
+    WORKBENCHES.iter().chain([&WORKSHOP]).try_for_each(|path| root.forget(Path::new(path)))
 }
 
 fn add(root: &Root, mount: &Mount, sources: Sources) -> Result<(), StepFailed> {
     match mount {
-        Mount::Bind {
-            target, stretch, ..
-        } => {
+        Mount::Bind { target, stretch, .. } => {
             let tree = sources.tree.ok_or(missing(target))?;
             bind(root, &tree, target, attributes(*stretch)).during(|| Step::Mount(target.clone()))
         }
@@ -80,31 +75,28 @@ fn add(root: &Root, mount: &Mount, sources: Sources) -> Result<(), StepFailed> {
             };
             overlay(root, &lower, &layer, target).during(|| Step::Overlay(target.clone()))
         }
-        Mount::Tmpfs {
-            target,
-            bytes,
-            mode,
-        } => tmpfs(root, target, *bytes, *mode).during(|| Step::Mount(target.clone())),
+        Mount::Tmpfs { target, bytes, mode } => {
+            tmpfs(root, target, *bytes, *mode).during(|| Step::Mount(target.clone()))
+        }
         Mount::Devices => devices::add(root),
         Mount::Proc => proc::add(root).during(|| Step::MountProc),
-        Mount::Directory { target } => root
-            .directory(target)
-            .map(drop)
-            .during(|| Step::Make(target.clone())),
-        Mount::File { target, content } => root
-            .write(target, &content.0)
-            .during(|| Step::Make(target.clone())),
-        Mount::Symlink { target, to } => root
-            .symlink(target, to)
-            .during(|| Step::Make(target.clone())),
+        Mount::Directory { target } => {
+            root.directory(target).map(drop).during(|| Step::Make(target.clone()))
+        }
+        Mount::File { target, content } => {
+            root.write(target, &content.0).during(|| Step::Make(target.clone()))
+        }
+        Mount::Alias { of, target } => {
+            alias(root, of, target).during(|| Step::Mount(target.clone()))
+        }
+        Mount::Symlink { target, to } => {
+            root.symlink(target, to).during(|| Step::Make(target.clone()))
+        }
     }
 }
 
 fn missing(target: &Path) -> StepFailed {
-    StepFailed {
-        step: Step::OpenTree(target.to_owned()),
-        errno: libc::ENOENT,
-    }
+    StepFailed { step: Step::OpenTree(target.to_owned()), errno: libc::ENOENT }
 }
 
 fn attributes(stretch: Stretch) -> MountAttributes {
@@ -112,6 +104,11 @@ fn attributes(stretch: Stretch) -> MountAttributes {
         Stretch::ReadOnly => MountAttributes::READ_ONLY,
         Stretch::ReadWrite => MountAttributes::READ_WRITE,
     }
+}
+
+fn alias(root: &Root, of: &Path, target: &Path) -> io::Result<()> {
+    let tree = sys::open_tree(root.existing(of)?.as_fd())?;
+    bind(root, &tree, target, MountAttributes::READ_ONLY)
 }
 
 fn bind(root: &Root, tree: &OwnedFd, target: &Path, attr: MountAttributes) -> io::Result<()> {
@@ -137,14 +134,8 @@ fn number(digits: String) -> io::Result<CString> {
 fn overlay(root: &Root, lower: &OwnedFd, layer: &OwnedFd, target: &Path) -> io::Result<()> {
     sys::set_attributes(lower.as_fd(), MountAttributes::READ_ONLY)?;
     sys::set_attributes(layer.as_fd(), MountAttributes::READ_WRITE)?;
-    sys::attach(
-        lower.as_fd(),
-        root.directory(Path::new("/.kvro/lower"))?.as_fd(),
-    )?;
-    sys::attach(
-        layer.as_fd(),
-        root.directory(Path::new("/.kvro/layer"))?.as_fd(),
-    )?;
+    sys::attach(lower.as_fd(), root.directory(Path::new("/.kvro/lower"))?.as_fd())?;
+    sys::attach(layer.as_fd(), root.directory(Path::new("/.kvro/layer"))?.as_fd())?;
     let options = [
         (c"lowerdir", c"/tmp/.kvro/lower"),
         (c"upperdir", c"/tmp/.kvro/layer/upper"),

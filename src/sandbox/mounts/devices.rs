@@ -35,17 +35,14 @@ pub(super) fn add(root: &Root) -> Result<(), StepFailed> {
     }
     for (name, to) in LINKS {
         let path = Path::new("/dev").join(name);
-        root.symlink(&path, Path::new(to))
-            .during(|| Step::Make(path.clone()))?;
+        root.symlink(&path, Path::new(to)).during(|| Step::Make(path.clone()))?;
     }
     let pts = PathBuf::from("/dev/pts");
     let terminals = || {
         // Each mount of devpts is an instance of its own since Linux 4.7.
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
-        let attributes = MountAttributes {
-            access: sys::Access::ReadWrite,
-            ..MountAttributes::DEVICE
-        };
+        let attributes =
+            MountAttributes { access: sys::Access::ReadWrite, ..MountAttributes::DEVICE };
         let tree = sys::new_filesystem(c"devpts", &options, attributes)?;
         sys::attach(tree.as_fd(), root.directory(&pts)?.as_fd())
     };

@@ -22,14 +22,8 @@ const WORKBENCH: &str = "/.kvro/decoys";
 ///
 /// A name that is gone by now needs no cover.
 pub(super) fn cover(root: &Root, masks: &[Mask]) -> Result<Option<OwnedFd>, StepFailed> {
-    let hides = masks
-        .iter()
-        .any(|mask| matches!(mask.kind, MaskKind::Hidden { .. }));
-    let decoys = if hides {
-        Some(Decoys::new(root)?)
-    } else {
-        None
-    };
+    let hides = masks.iter().any(|mask| matches!(mask.kind, MaskKind::Hidden { .. }));
+    let decoys = if hides { Some(Decoys::new(root)?) } else { None };
     for (number, mask) in masks.iter().enumerate() {
         let step = || Step::Mask(mask.target.clone());
         let place = match root.existing(&mask.target) {
@@ -78,10 +72,7 @@ impl Decoys {
             let tree = sys::new_filesystem(c"tmpfs", &options, MountAttributes::READ_WRITE)?;
             // Only an attached mount can be bound from before Linux 6.15.
             sys::attach(tree.as_fd(), root.directory(at)?.as_fd())?;
-            Ok::<_, io::Error>(Self {
-                root: Root::new(tree.try_clone()?),
-                tree,
-            })
+            Ok::<_, io::Error>(Self { root: Root::new(tree.try_clone()?), tree })
         };
         make().during(|| Step::Make(at.to_owned()))
     }
@@ -93,10 +84,7 @@ impl Decoys {
             Kind::File => self.root.write(&name, text.as_bytes())?,
         }
         let tree = sys::open_tree(self.root.existing(&name)?.as_fd())?;
-        let attributes = MountAttributes {
-            access: sys::Access::ReadOnly,
-            ..MountAttributes::DATA
-        };
+        let attributes = MountAttributes { access: sys::Access::ReadOnly, ..MountAttributes::DATA };
         sys::set_attributes(tree.as_fd(), attributes)?;
         sys::attach(tree.as_fd(), place.as_fd())
     }

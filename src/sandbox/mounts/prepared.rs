@@ -37,19 +37,10 @@ impl Prepared {
         };
         for (mount, sources) in plan.mounts.iter().zip(&mut trees) {
             match mount {
-                Mount::Bind {
-                    source,
-                    owner: Owner::Mapped(owner),
-                    ..
-                } => {
+                Mount::Bind { source, owner: Owner::Mapped(owner), .. } => {
                     sources.tree = Some(mapped(source, *owner)?);
                 }
-                Mount::Overlay {
-                    lower,
-                    layer,
-                    owner: Owner::Mapped(owner),
-                    ..
-                } => {
+                Mount::Overlay { lower, layer, owner: Owner::Mapped(owner), .. } => {
                     sources.tree = Some(mapped(lower, *owner)?);
                     sources.layer = Some(mapped(layer, *owner)?);
                 }
@@ -60,6 +51,7 @@ impl Prepared {
                 | Mount::Proc
                 | Mount::Directory { .. }
                 | Mount::File { .. }
+                | Mount::Alias { .. }
                 | Mount::Symlink { .. } => {}
             }
         }
@@ -70,19 +62,10 @@ impl Prepared {
     pub(crate) fn by_jail(mut self, plan: &Plan) -> Result<Vec<Sources>, StepFailed> {
         for (mount, sources) in plan.mounts.iter().zip(&mut self.trees) {
             match mount {
-                Mount::Bind {
-                    source,
-                    owner: Owner::AsIs,
-                    ..
-                } => {
+                Mount::Bind { source, owner: Owner::AsIs, .. } => {
                     sources.tree = Some(open(source)?);
                 }
-                Mount::Overlay {
-                    lower,
-                    layer,
-                    owner: Owner::AsIs,
-                    ..
-                } => {
+                Mount::Overlay { lower, layer, owner: Owner::AsIs, .. } => {
                     sources.tree = Some(open(lower)?);
                     sources.layer = Some(open(layer)?);
                 }
@@ -93,6 +76,7 @@ impl Prepared {
                 | Mount::Proc
                 | Mount::Directory { .. }
                 | Mount::File { .. }
+                | Mount::Alias { .. }
                 | Mount::Symlink { .. } => {}
             }
         }

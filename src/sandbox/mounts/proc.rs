@@ -11,14 +11,7 @@ use crate::sys::{self, MountAttributes};
 const READ_ONLY: [&str; 6] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi"];
 
 /// What tells of the host beyond the jail: shown empty.
-const EMPTY: [&str; 6] = [
-    "kcore",
-    "keys",
-    "key-users",
-    "timer_list",
-    "kmsg",
-    "sched_debug",
-];
+const EMPTY: [&str; 6] = ["kcore", "keys", "key-users", "timer_list", "kmsg", "sched_debug"];
 
 pub(super) fn add(root: &Root) -> io::Result<()> {
     let attributes = MountAttributes::DATA;
@@ -44,10 +37,7 @@ fn cover(
         found => found?,
     };
     let tree = source(&place)?;
-    let attributes = MountAttributes {
-        access: sys::Access::ReadOnly,
-        ..MountAttributes::DEVICE
-    };
+    let attributes = MountAttributes { access: sys::Access::ReadOnly, ..MountAttributes::DEVICE };
     sys::set_attributes(tree.as_fd(), attributes)?;
     sys::attach(tree.as_fd(), place.as_fd())
 }

@@ -26,11 +26,7 @@ pub(crate) enum Kind {
 pub(crate) fn kind_of(file: BorrowedFd<'_>) -> io::Result<Kind> {
     const S_IFMT: mode_t = libc::S_IFMT;
     let is_directory = fstat(file)?.st_mode & S_IFMT == libc::S_IFDIR;
-    Ok(if is_directory {
-        Kind::Directory
-    } else {
-        Kind::File
-    })
+    Ok(if is_directory { Kind::Directory } else { Kind::File })
 }
 
 impl Root {
@@ -45,12 +41,7 @@ impl Root {
     pub(crate) fn existing(&self, path: &Path) -> io::Result<OwnedFd> {
         let mut at = self.0.try_clone()?;
         for name in names(path) {
-            at = openat(
-                &at,
-                name?,
-                OFlag::O_PATH | OFlag::O_NOFOLLOW | CLOEXEC,
-                Mode::empty(),
-            )?;
+            at = openat(&at, name?, OFlag::O_PATH | OFlag::O_NOFOLLOW | CLOEXEC, Mode::empty())?;
         }
         Ok(at)
     }
@@ -78,12 +69,7 @@ impl Root {
     pub(crate) fn file(&self, path: &Path) -> io::Result<OwnedFd> {
         let (parent, name) = self.parent_of(path)?;
         let flags = OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_RDONLY | CLOEXEC;
-        match openat(
-            &parent,
-            name,
-            OFlag::O_PATH | OFlag::O_NOFOLLOW | CLOEXEC,
-            Mode::empty(),
-        ) {
+        match openat(&parent, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | CLOEXEC, Mode::empty()) {
             Err(Errno::ENOENT) => Ok(openat(&parent, name, flags, READ_ALL)?),
             found => Ok(found?),
         }

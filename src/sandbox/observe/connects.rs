@@ -66,9 +66,7 @@ fn is_refused(to: SocketAddr, door_ports: &[u16]) -> bool {
 fn read_target(asked: &Notification) -> io::Result<Option<SocketAddr>> {
     let [_, address, length, ..] = asked.args;
     let mut bytes = [0_u8; 28];
-    let length = usize::try_from(length)
-        .unwrap_or(usize::MAX)
-        .min(bytes.len());
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
     let memory = File::open(format!("/proc/{}/mem", asked.pid))?;
     memory.read_exact_at(&mut bytes[..length], address)?;
     Ok(parse(&bytes[..length]))
@@ -120,20 +118,10 @@ mod tests {
 
     #[test]
     fn an_address_is_read_as_the_kernel_reads_it() {
-        assert_eq!(
-            parse(&v4([8, 8, 8, 8], 6667)),
-            Some("8.8.8.8:6667".parse().unwrap())
-        );
+        assert_eq!(parse(&v4([8, 8, 8, 8], 6667)), Some("8.8.8.8:6667".parse().unwrap()));
         let family = u16::try_from(libc::AF_INET6).unwrap().to_ne_bytes();
         let port = 443_u16.to_be_bytes();
-        let v6 = [
-            &family[..],
-            &port,
-            &[0; 4],
-            &Ipv6Addr::LOCALHOST.octets(),
-            &[0; 4],
-        ]
-        .concat();
+        let v6 = [&family[..], &port, &[0; 4], &Ipv6Addr::LOCALHOST.octets(), &[0; 4]].concat();
         assert_eq!(parse(&v6), Some("[::1]:443".parse().unwrap()));
         let unix = u16::try_from(libc::AF_UNIX).unwrap().to_ne_bytes();
         assert_eq!(parse(&unix), None);
@@ -142,29 +130,13 @@ mod tests {
     #[test]
     fn only_the_loopback_and_the_doors_ports_are_let_through() {
         let refused = |to: &str| is_refused(to.parse().unwrap(), &[80, 443]);
-        for to in [
-            "127.0.0.1:8080",
-            "[::1]:5432",
-            "0.0.0.0:8080",
-            "[::]:1",
-            "127.9.9.9:9",
-        ] {
+        for to in ["127.0.0.1:8080", "[::1]:5432", "0.0.0.0:8080", "[::]:1", "127.9.9.9:9"] {
             assert!(!refused(to), "{to}");
         }
-        for to in [
-            "8.8.8.8:443",
-            "8.8.8.8:80",
-            "8.8.8.8:53",
-            "[::ffff:127.0.0.1]:9",
-        ] {
+        for to in ["8.8.8.8:443", "8.8.8.8:80", "8.8.8.8:53", "[::ffff:127.0.0.1]:9"] {
             assert!(!refused(to), "{to}");
         }
-        for to in [
-            "8.8.8.8:8080",
-            "[2001:db8::1]:22",
-            "10.0.0.1:5432",
-            "[::ffff:8.8.8.8]:25",
-        ] {
+        for to in ["8.8.8.8:8080", "[2001:db8::1]:22", "10.0.0.1:5432", "[::ffff:8.8.8.8]:25"] {
             assert!(refused(to), "{to}");
         }
     }

@@ -35,19 +35,15 @@ impl DecoyWatch {
                 Err(other) => return Err(other.into()),
             }
         }
-        Ok(Self {
-            inotify,
-            masks: watched,
-        })
+        Ok(Self { inotify, masks: watched })
     }
 
     /// The masks whose decoys were opened since the last call.
     pub(super) fn opened(&self) -> io::Result<Vec<usize>> {
         match self.inotify.read_events() {
-            Ok(events) => Ok(events
-                .iter()
-                .filter_map(|event| self.masks.get(&event.wd).copied())
-                .collect()),
+            Ok(events) => {
+                Ok(events.iter().filter_map(|event| self.masks.get(&event.wd).copied()).collect())
+            }
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(Vec::new()),
             Err(other) => Err(other.into()),
         }

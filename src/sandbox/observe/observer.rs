@@ -45,31 +45,19 @@ impl Observer {
         masks: &[Mask],
         see: impl Fn(Observation) + Send + 'static,
     ) -> io::Result<Self> {
-        let hidden = masks
-            .iter()
-            .enumerate()
-            .filter_map(|(place, mask)| match mask.kind {
-                MaskKind::Hidden { .. } => Some(place),
-                MaskKind::Protected => None,
-            });
-        let decoys = decoys
-            .map(|dir| DecoyWatch::new(dir.as_fd(), hidden))
-            .transpose()?;
+        let hidden = masks.iter().enumerate().filter_map(|(place, mask)| match mask.kind {
+            MaskKind::Hidden { .. } => Some(place),
+            MaskKind::Protected => None,
+        });
+        let decoys = decoys.map(|dir| DecoyWatch::new(dir.as_fd(), hidden)).transpose()?;
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
         let watch = move || {
             if watch(&tap, decoys.as_ref(), &stopped, &see).is_err() {
-                see(Observation::Failed(
-                    "the watch on the tap and the decoys broke",
-                ));
+                see(Observation::Failed("the watch on the tap and the decoys broke"));
             }
         };
-        let thread = thread::Builder::new()
-            .name("observe".to_owned())
-            .spawn(watch)?;
-        Ok(Self {
-            threads: vec![thread],
-            stop: Some(stop),
-        })
+        let thread = thread::Builder::new().name("observe".to_owned()).spawn(watch)?;
+        Ok(Self { threads: vec![thread], stop: Some(stop) })
     }
 
     /// Judges the `connect` calls that arrive on `listener`, until nobody is left to ask.
@@ -85,9 +73,7 @@ impl Observer {
                 see(Observation::Failed("the judge of connections broke"));
             }
         };
-        let thread = thread::Builder::new()
-            .name("judge".to_owned())
-            .spawn(answer)?;
+        let thread = thread::Builder::new().name("judge".to_owned()).spawn(answer)?;
         self.threads.push(thread);
         Ok(())
     }

@@ -61,11 +61,7 @@ fn parse(packet: &[u8]) -> Option<Attempt> {
         Some(&[high, low]) if has_ports => u16::from_be_bytes([high, low]),
         _ => 0,
     };
-    Some(Attempt {
-        address,
-        port,
-        protocol,
-    })
+    Some(Attempt { address, port, protocol })
 }
 
 /// The kernel's filter, as classic BPF over the network header.
@@ -173,18 +169,12 @@ impl Assembler {
 
     fn jump_if(&mut self, value: u32) -> Jump {
         self.push(BPF_JEQ_K, 0, 0, value);
-        Jump {
-            at: self.0.len() - 1,
-            when: When::Equal,
-        }
+        Jump { at: self.0.len() - 1, when: When::Equal }
     }
 
     fn jump_unless(&mut self, value: u32) -> Jump {
         self.push(BPF_JEQ_K, 0, 0, value);
-        Jump {
-            at: self.0.len() - 1,
-            when: When::Different,
-        }
+        Jump { at: self.0.len() - 1, when: When::Different }
     }
 
     /// Lets `jump` end here.
@@ -201,6 +191,10 @@ impl Assembler {
     /// With the protocol loaded: keeps the first packet of a TCP connection and all of the rest,
     /// unless a served port is its end. The payload starts at `at`, plus X for indirect loads.
     fn by_protocol(&mut self, served: &[u32], load_byte: u16, load_half: u16, at: u32) {
+        // What the kernel itself answers with; programs here have no way to send it.
+        for answers in [libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6] {
+            self.drop_if(answers.cast_unsigned());
+        }
         let tcp = self.jump_if(libc::IPPROTO_TCP.cast_unsigned());
         let udp = self.jump_if(libc::IPPROTO_UDP.cast_unsigned());
         self.ret(KEEP);
@@ -228,40 +222,22 @@ mod tests {
 
     #[test]
     fn the_headers_of_both_families_are_read() {
-        let mut v4 = vec![
-            0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 127, 0, 0, 1, 8, 8, 4, 4,
-        ];
+        let mut v4 = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 127, 0, 0, 1, 8, 8, 4, 4];
         v4.extend([0xab, 0xcd, 0x1a, 0x0b, 0, 0, 0, 0]);
         let address = IpAddr::V4(Ipv4Addr::new(8, 8, 4, 4));
-        assert_eq!(
-            parse(&v4),
-            Some(Attempt {
-                address,
-                port: 6667,
-                protocol: 6
-            })
-        );
+        assert_eq!(parse(&v4), Some(Attempt { address, port: 6667, protocol: 6 }));
 
         let mut v6 = vec![0x60, 0, 0, 0, 0, 8, 17, 64];
         v6.extend(Ipv6Addr::LOCALHOST.octets());
         v6.extend("2001:db8::7".parse::<Ipv6Addr>().unwrap().octets());
         v6.extend([0, 1, 1, 187, 0, 0]);
         let address = "2001:db8::7".parse().unwrap();
-        assert_eq!(
-            parse(&v6),
-            Some(Attempt {
-                address,
-                port: 443,
-                protocol: 17
-            })
-        );
+        assert_eq!(parse(&v6), Some(Attempt { address, port: 443, protocol: 17 }));
     }
 
     #[test]
     fn a_packet_that_is_cut_short_is_no_attempt() {
-        let v4 = [
-            0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 127, 0, 0, 1, 8, 8, 4,
-        ];
+        let v4 = [0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 127, 0, 0, 1, 8, 8, 4];
         for length in 0..v4.len() {
             assert_eq!(parse(&v4[..length]), None, "{length} bytes");
         }

@@ -57,12 +57,7 @@ fn conditions(refusal: &Refusal) -> Result<Vec<SeccompRule>, seccompiler::Backen
             .filter(|bit| mask & bit != 0)
             .map(|bit| {
                 let op = SeccompCmpOp::MaskedEq(bit.into());
-                SeccompRule::new(vec![SeccompCondition::new(
-                    arg,
-                    dword.clone(),
-                    op,
-                    bit.into(),
-                )?])
+                SeccompRule::new(vec![SeccompCondition::new(arg, dword.clone(), op, bit.into())?])
             })
             .collect(),
         // Conditions of a rule hold together.

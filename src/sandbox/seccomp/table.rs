@@ -82,11 +82,7 @@ const fn bits(value: i32) -> u32 {
 /// Ioctl numbers are 32 bits.
 #[expect(clippy::cast_possible_truncation, reason = "ioctl numbers are 32 bits")]
 const fn request(number: u64) -> When {
-    When::Masked {
-        arg: 1,
-        mask: u32::MAX,
-        value: number as u32,
-    }
+    When::Masked { arg: 1, mask: u32::MAX, value: number as u32 }
 }
 
 const NEW_NAMESPACES: u32 = bits(
@@ -99,12 +95,8 @@ const NEW_NAMESPACES: u32 = bits(
         | libc::CLONE_NEWCGROUP,
 );
 const CLONE_NEWTIME: u32 = 0x80;
-const SOCKET_FAMILIES: &[u32] = &[
-    bits(libc::AF_UNIX),
-    bits(libc::AF_INET),
-    bits(libc::AF_INET6),
-    bits(libc::AF_NETLINK),
-];
+const SOCKET_FAMILIES: &[u32] =
+    &[bits(libc::AF_UNIX), bits(libc::AF_INET), bits(libc::AF_INET6), bits(libc::AF_NETLINK)];
 
 /// Call numbers: libc's, and those of the kernel's tables that it does not name yet.
 mod numbers {
@@ -130,18 +122,12 @@ pub(super) const REFUSED: &[Refusal] = &[
     // Namespaces and mounts: a new user namespace gives back the capabilities that were dropped.
     when!(
         SYS_clone,
-        When::AnyOf {
-            arg: 0,
-            mask: NEW_NAMESPACES,
-        },
+        When::AnyOf { arg: 0, mask: NEW_NAMESPACES },
         "a new user namespace has every capability over itself",
     ),
     when!(
         SYS_unshare,
-        When::AnyOf {
-            arg: 0,
-            mask: NEW_NAMESPACES | CLONE_NEWTIME,
-        },
+        When::AnyOf { arg: 0, mask: NEW_NAMESPACES | CLONE_NEWTIME },
         "a new user namespace has every capability over itself",
     ),
     absent!(
@@ -161,34 +147,16 @@ pub(super) const REFUSED: &[Refusal] = &[
     never!(SYS_fsmount, "makes filesystems"),
     never!(SYS_fspick, "reconfigures filesystems"),
     never!(SYS_mount_setattr, "makes read-only mounts writable"),
-    never!(
-        SYS_open_by_handle_at,
-        "opens files by number, past every name",
-    ),
+    never!(SYS_open_by_handle_at, "opens files by number, past every name",),
     never!(SYS_quotactl, "changes quotas of the host's filesystems",),
     never!(SYS_quotactl_fd, "changes quotas of the host's filesystems",),
     // Kernel code with a large surface and no use in builds and tests.
-    absent!(
-        SYS_io_uring_setup,
-        "performs calls out of sight of this filter",
-    ),
-    absent!(
-        SYS_io_uring_enter,
-        "performs calls out of sight of this filter",
-    ),
-    absent!(
-        SYS_io_uring_register,
-        "performs calls out of sight of this filter",
-    ),
+    absent!(SYS_io_uring_setup, "performs calls out of sight of this filter",),
+    absent!(SYS_io_uring_enter, "performs calls out of sight of this filter",),
+    absent!(SYS_io_uring_register, "performs calls out of sight of this filter",),
     never!(SYS_bpf, "loads programs into the kernel"),
-    never!(
-        SYS_perf_event_open,
-        "measures other processes and the kernel",
-    ),
-    never!(
-        SYS_userfaultfd,
-        "stops the kernel in the middle of a copy, a tool of exploits",
-    ),
+    never!(SYS_perf_event_open, "measures other processes and the kernel",),
+    never!(SYS_userfaultfd, "stops the kernel in the middle of a copy, a tool of exploits",),
     never!(SYS_kexec_load, "replaces the kernel"),
     never!(SYS_kexec_file_load, "replaces the kernel"),
     never!(SYS_init_module, "loads kernel code"),
@@ -222,10 +190,7 @@ pub(super) const REFUSED: &[Refusal] = &[
     #[cfg(target_arch = "x86_64")]
     never!(SYS_ioperm, "reaches the hardware's ports"),
     #[cfg(target_arch = "x86_64")]
-    never!(
-        SYS_modify_ldt,
-        "sets up 16-bit segments, a tool of exploits",
-    ),
+    never!(SYS_modify_ldt, "sets up 16-bit segments, a tool of exploits",),
     #[cfg(target_arch = "x86_64")]
     never!(SYS__sysctl, "gone from the kernel"),
     #[cfg(target_arch = "x86_64")]
@@ -241,83 +206,45 @@ pub(super) const REFUSED: &[Refusal] = &[
     // Sockets: what the door and the tap see, local sockets, and asking for interfaces.
     when!(
         SYS_socket,
-        When::NoneOf {
-            arg: 0,
-            values: SOCKET_FAMILIES,
-        },
+        When::NoneOf { arg: 0, values: SOCKET_FAMILIES },
         "families that the door and the tap do not see, vsock among them",
     ),
     when!(
         SYS_socketpair,
-        When::NoneOf {
-            arg: 0,
-            values: &[bits(libc::AF_UNIX)],
-        },
+        When::NoneOf { arg: 0, values: &[bits(libc::AF_UNIX)] },
         "families that the door and the tap do not see",
     ),
     when!(
         SYS_sendto,
-        When::AnyOf {
-            arg: 3,
-            mask: bits(libc::MSG_FASTOPEN),
-        },
+        When::AnyOf { arg: 3, mask: bits(libc::MSG_FASTOPEN) },
         "connects without a connect to judge",
     ),
     when!(
         SYS_sendmsg,
-        When::AnyOf {
-            arg: 2,
-            mask: bits(libc::MSG_FASTOPEN),
-        },
+        When::AnyOf { arg: 2, mask: bits(libc::MSG_FASTOPEN) },
         "connects without a connect to judge",
     ),
     when!(
         SYS_sendmmsg,
-        When::AnyOf {
-            arg: 3,
-            mask: bits(libc::MSG_FASTOPEN),
-        },
+        When::AnyOf { arg: 3, mask: bits(libc::MSG_FASTOPEN) },
         "connects without a connect to judge",
     ),
     // Terminals: what types for the user.
-    when!(
-        SYS_ioctl,
-        request(libc::TIOCSTI),
-        "types into the caller's terminal"
-    ),
-    when!(
-        SYS_ioctl,
-        request(TIOCLINUX),
-        "pastes into a virtual console"
-    ),
+    when!(SYS_ioctl, request(libc::TIOCSTI), "types into the caller's terminal"),
+    when!(SYS_ioctl, request(TIOCLINUX), "pastes into a virtual console"),
     when!(
         SYS_ioctl,
         request(libc::TIOCSETD),
         "changes a terminal's line discipline, old kernel code"
     ),
-    when!(
-        SYS_ioctl,
-        request(KDSETKEYCODE),
-        "redefines keys of a virtual console"
-    ),
-    when!(
-        SYS_ioctl,
-        request(KDSKBENT),
-        "redefines keys of a virtual console"
-    ),
-    when!(
-        SYS_ioctl,
-        request(KDSKBSENT),
-        "redefines keys of a virtual console"
-    ),
+    when!(SYS_ioctl, request(KDSETKEYCODE), "redefines keys of a virtual console"),
+    when!(SYS_ioctl, request(KDSKBENT), "redefines keys of a virtual console"),
+    when!(SYS_ioctl, request(KDSKBSENT), "redefines keys of a virtual console"),
     when!(SYS_ioctl, request(KDSETMODE), "takes a virtual console"),
     // Programs of another personality meet other kernel code.
     when!(
         SYS_personality,
-        When::NoneOf {
-            arg: 0,
-            values: &[0, bits(libc::ADDR_NO_RANDOMIZE), QUERY_PERSONALITY],
-        },
+        When::NoneOf { arg: 0, values: &[0, bits(libc::ADDR_NO_RANDOMIZE), QUERY_PERSONALITY] },
         "other personalities meet rarely used kernel code",
     ),
 ];
@@ -335,11 +262,7 @@ pub struct RefusedCall {
 pub fn refused_calls() -> impl Iterator<Item = RefusedCall> {
     REFUSED.iter().map(|refusal| RefusedCall {
         name: refusal.constant.trim_start_matches("SYS_"),
-        scope: if refusal.when == When::Always {
-            "always"
-        } else {
-            "by argument"
-        },
+        scope: if refusal.when == When::Always { "always" } else { "by argument" },
         why: refusal.why,
     })
 }

@@ -23,11 +23,7 @@ pub(crate) fn close_from(first: u32) -> io::Result<()> {
 
 /// Closes every descriptor from `first` up to but not including `end`.
 pub(crate) fn close_between(first: u32, end: u32) -> io::Result<()> {
-    if first >= end {
-        Ok(())
-    } else {
-        close_range(first, end - 1, 0)
-    }
+    if first >= end { Ok(()) } else { close_range(first, end - 1, 0) }
 }
 
 /// Lets every descriptor from `first` upwards close at the next exec.

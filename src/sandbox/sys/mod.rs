@@ -2,10 +2,7 @@
 //!
 //! Nothing here decides anything. Descriptors come and go as `OwnedFd` and `BorrowedFd`; an error
 //! is the kernel's errno as an `io::Error`.
-#![expect(
-    unsafe_code,
-    reason = "the one module that talks to the kernel without nix"
-)]
+#![expect(unsafe_code, reason = "the one module that talks to the kernel without nix")]
 
 mod fd;
 mod mount;
@@ -37,11 +34,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// Turns a system call's return value into a result.
 fn check(result: impl Into<libc::c_long>) -> io::Result<libc::c_long> {
     let result = result.into();
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Takes over the descriptor that a system call just returned.

@@ -61,24 +61,12 @@ pub(crate) enum Programs {
 }
 
 impl MountAttributes {
-    pub(crate) const READ_ONLY: Self = Self {
-        access: Access::ReadOnly,
-        devices: Devices::Closed,
-        programs: Programs::Open,
-    };
-    pub(crate) const READ_WRITE: Self = Self {
-        access: Access::ReadWrite,
-        ..Self::READ_ONLY
-    };
-    pub(crate) const DEVICE: Self = Self {
-        access: Access::ReadWrite,
-        devices: Devices::Open,
-        programs: Programs::Closed,
-    };
-    pub(crate) const DATA: Self = Self {
-        programs: Programs::Closed,
-        ..Self::READ_WRITE
-    };
+    pub(crate) const READ_ONLY: Self =
+        Self { access: Access::ReadOnly, devices: Devices::Closed, programs: Programs::Open };
+    pub(crate) const READ_WRITE: Self = Self { access: Access::ReadWrite, ..Self::READ_ONLY };
+    pub(crate) const DEVICE: Self =
+        Self { access: Access::ReadWrite, devices: Devices::Open, programs: Programs::Closed };
+    pub(crate) const DATA: Self = Self { programs: Programs::Closed, ..Self::READ_WRITE };
 
     fn bits(self) -> u64 {
         let mut bits = MOUNT_ATTR_NOSUID;
@@ -158,10 +146,7 @@ fn mount_setattr(tree: BorrowedFd<'_>, reach: libc::c_uint, attr: &RawMountAttr)
 
 /// Sets what every mount of `tree` forbids; nothing that was forbidden is allowed again.
 pub(crate) fn set_attributes(tree: BorrowedFd<'_>, attributes: MountAttributes) -> io::Result<()> {
-    let attr = RawMountAttr {
-        set: attributes.bits(),
-        ..RawMountAttr::default()
-    };
+    let attr = RawMountAttr { set: attributes.bits(), ..RawMountAttr::default() };
     mount_setattr(tree, AT_RECURSIVE, &attr)
 }
 
@@ -170,21 +155,14 @@ pub(crate) fn set_own_attributes(
     mount: BorrowedFd<'_>,
     attributes: MountAttributes,
 ) -> io::Result<()> {
-    let attr = RawMountAttr {
-        set: attributes.bits(),
-        ..RawMountAttr::default()
-    };
+    let attr = RawMountAttr { set: attributes.bits(), ..RawMountAttr::default() };
     mount_setattr(mount, 0, &attr)
 }
 
 /// Maps the owners of every file in the detached `tree` by the user namespace `users`.
 pub(crate) fn idmap(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
     let userns = u64::try_from(users.as_raw_fd()).map_err(io::Error::other)?;
-    let attr = RawMountAttr {
-        set: MOUNT_ATTR_IDMAP,
-        userns,
-        ..RawMountAttr::default()
-    };
+    let attr = RawMountAttr { set: MOUNT_ATTR_IDMAP, userns, ..RawMountAttr::default() };
     mount_setattr(tree, AT_RECURSIVE, &attr)
 }
 
@@ -214,14 +192,7 @@ fn configure(
     let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
     // SAFETY: key and value are C strings that outlive the call, or null where the command has none.
     check(unsafe {
-        libc::syscall(
-            libc::SYS_fsconfig,
-            fs.as_raw_fd(),
-            command,
-            pointer(key),
-            pointer(value),
-            0,
-        )
+        libc::syscall(libc::SYS_fsconfig, fs.as_raw_fd(), command, pointer(key), pointer(value), 0)
     })?;
     Ok(())
 }

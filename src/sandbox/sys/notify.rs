@@ -15,10 +15,7 @@ const IOCTL_NOTIF_ID_VALID: libc::c_ulong = 0x4008_2102;
 /// The caller must have set `no_new_privs`.
 pub(crate) fn install_with_listener(filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog {
-        len,
-        filter: filter.as_ptr().cast_mut(),
-    };
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // SAFETY: `program` points into `filter`, which outlives the call, and the kernel copies the
     // instructions before it returns; it never writes to them.
     let raw = check(unsafe {
@@ -35,10 +32,7 @@ pub(crate) fn install_with_listener(filter: &[libc::sock_filter]) -> io::Result<
 /// Installs `filter` on the calling thread. The caller must have set `no_new_privs`.
 pub(crate) fn install_filter(filter: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog {
-        len,
-        filter: filter.as_ptr().cast_mut(),
-    };
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // SAFETY: `program` points into `filter`, which outlives the call, and the kernel copies the
     // instructions before it returns; it never writes to them.
     check(unsafe {
@@ -102,17 +96,9 @@ impl Notifier {
         let mut raw: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the request number carries the size of `seccomp_notif`, which outlives the call.
         check(unsafe {
-            libc::ioctl(
-                self.0.as_raw_fd(),
-                IOCTL_NOTIF_RECV,
-                std::ptr::from_mut(&mut raw),
-            )
+            libc::ioctl(self.0.as_raw_fd(), IOCTL_NOTIF_RECV, std::ptr::from_mut(&mut raw))
         })?;
-        Ok(Notification {
-            id: raw.id,
-            pid: raw.pid,
-            args: raw.data.args,
-        })
+        Ok(Notification { id: raw.id, pid: raw.pid, args: raw.data.args })
     }
 
     /// Whether the caller of `notification` still waits, so that what was read of its memory was
@@ -136,20 +122,11 @@ impl Notifier {
             Verdict::Refuse(errno) => (-errno, 0),
         };
         let flags = u32::try_from(flags).map_err(io::Error::other)?;
-        let response = libc::seccomp_notif_resp {
-            id: notification.id,
-            val: 0,
-            error,
-            flags,
-        };
+        let response = libc::seccomp_notif_resp { id: notification.id, val: 0, error, flags };
         // SAFETY: the request number carries the size of `seccomp_notif_resp`, which outlives the
         // call.
         let sent = check(unsafe {
-            libc::ioctl(
-                self.0.as_raw_fd(),
-                IOCTL_NOTIF_SEND,
-                std::ptr::from_ref(&response),
-            )
+            libc::ioctl(self.0.as_raw_fd(), IOCTL_NOTIF_SEND, std::ptr::from_ref(&response))
         });
         match sent {
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),

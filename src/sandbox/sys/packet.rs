@@ -11,10 +11,7 @@ pub(crate) fn attach_filter(
     filter: &[libc::sock_filter],
 ) -> io::Result<()> {
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog {
-        len,
-        filter: filter.as_ptr().cast_mut(),
-    };
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     let size =
         libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).map_err(io::Error::other)?;
     // SAFETY: `program` points into `filter`, which outlives the call, and the kernel copies the
@@ -46,12 +43,6 @@ pub(crate) fn receive_everything(socket: BorrowedFd<'_>) -> io::Result<()> {
     let size =
         libc::socklen_t::try_from(size_of::<libc::sockaddr_ll>()).map_err(io::Error::other)?;
     // SAFETY: `address` has the kernel's layout and outlives the call.
-    check(unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            std::ptr::from_ref(&address).cast(),
-            size,
-        )
-    })?;
+    check(unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), size) })?;
     Ok(())
 }

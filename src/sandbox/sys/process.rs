@@ -37,21 +37,13 @@ pub(crate) fn clone_with_namespaces(flags: libc::c_int) -> io::Result<Born> {
     let args = CloneArgs {
         flags: u64::from(flags.cast_unsigned()),
         // With CLONE_PARENT the kernel takes the caller's own exit signal and wants zero here.
-        exit_signal: if is_sibling {
-            0
-        } else {
-            u64::from(libc::SIGCHLD.cast_unsigned())
-        },
+        exit_signal: if is_sibling { 0 } else { u64::from(libc::SIGCHLD.cast_unsigned()) },
         ..CloneArgs::default()
     };
     // SAFETY: `args` has the kernel's layout and size and is only read during the call; without
     // CLONE_VM and a stack the call returns twice as fork does.
     let pid = check(unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            std::ptr::from_ref(&args),
-            size_of::<CloneArgs>(),
-        )
+        libc::syscall(libc::SYS_clone3, std::ptr::from_ref(&args), size_of::<CloneArgs>())
     })?;
     side(pid)
 }
@@ -82,11 +74,7 @@ pub(crate) fn replace_program(
 ) -> io::Result<Infallible> {
     let pointers = |strings: &[CString]| {
         let ends = std::iter::once(std::ptr::null());
-        strings
-            .iter()
-            .map(|s| s.as_ptr())
-            .chain(ends)
-            .collect::<Vec<_>>()
+        strings.iter().map(|s| s.as_ptr()).chain(ends).collect::<Vec<_>>()
     };
     let (args, env) = (pointers(args), pointers(env));
     // SAFETY: both lists end in null and point to C strings that live until the call returns,
@@ -107,13 +95,7 @@ pub(crate) fn signal_pidfd(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Re
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: a null siginfo makes the kernel fill in what kill(2) would.
     check(unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            pidfd.as_raw_fd(),
-            signal,
-            no_info,
-            0,
-        )
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, no_info, 0)
     })?;
     Ok(())
 }
