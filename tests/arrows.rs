@@ -55,17 +55,11 @@ fn metadata() -> anyhow::Result<Metadata> {
 /// Each workspace crate with the workspace crates it depends on, tests included: an arrow that
 /// only a test needs still decides what can be built first.
 fn own_arrows(metadata: &Metadata) -> BTreeMap<String, BTreeSet<String>> {
-    let own: BTreeSet<String> = metadata
-        .workspace_packages()
-        .iter()
-        .map(|package| package.name.to_string())
-        .collect();
+    let own: BTreeSet<String> =
+        metadata.workspace_packages().iter().map(|package| package.name.to_string()).collect();
     own.iter()
         .map(|name| {
-            let arrows = all_dependencies(metadata, name)
-                .intersection(&own)
-                .cloned()
-                .collect();
+            let arrows = all_dependencies(metadata, name).intersection(&own).cloned().collect();
             (name.clone(), arrows)
         })
         .collect()
@@ -73,19 +67,11 @@ fn own_arrows(metadata: &Metadata) -> BTreeMap<String, BTreeSet<String>> {
 
 /// The direct dependencies that end up in the program.
 fn shipped_dependencies(metadata: &Metadata, package: &str) -> BTreeSet<String> {
-    of(
-        metadata,
-        package,
-        &[DependencyKind::Normal, DependencyKind::Build],
-    )
+    of(metadata, package, &[DependencyKind::Normal, DependencyKind::Build])
 }
 
 fn all_dependencies(metadata: &Metadata, package: &str) -> BTreeSet<String> {
-    let kinds = [
-        DependencyKind::Normal,
-        DependencyKind::Build,
-        DependencyKind::Development,
-    ];
+    let kinds = [DependencyKind::Normal, DependencyKind::Build, DependencyKind::Development];
     of(metadata, package, &kinds)
 }
 

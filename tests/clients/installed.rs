@@ -24,11 +24,7 @@ impl Clients {
             Err(reason) => bail!("the clients cannot be installed: {reason}"),
         };
         for client in ["claude", "codex"] {
-            let readable = identity
-                .command("test")?
-                .arg("-x")
-                .arg(bin.join(client))
-                .status()?;
+            let readable = identity.command("test")?.arg("-x").arg(bin.join(client)).status()?;
             let place = bin.display();
             ensure!(
                 readable.success(),
@@ -49,20 +45,12 @@ fn install() -> anyhow::Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/clients-install");
     let mut command = new_command(script.as_os_str());
     if std::env::var_os("KVRO_CLIENTS_DIR").is_none() {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .parent()
-            .context("no target")?;
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().context("no target")?;
         command.env("KVRO_CLIENTS_DIR", target.join("clients"));
     }
-    let ran = command
-        .output()
-        .context("cannot run scripts/clients-install")?;
+    let ran = command.output().context("cannot run scripts/clients-install")?;
     let words = String::from_utf8_lossy(&ran.stderr);
-    ensure!(
-        ran.status.success(),
-        "{}",
-        words.lines().next().unwrap_or("no reason given")
-    );
+    ensure!(ran.status.success(), "{}", words.lines().next().unwrap_or("no reason given"));
     let bin = String::from_utf8(ran.stdout)?;
     Ok(PathBuf::from(OsStr::new(bin.trim_end())))
 }

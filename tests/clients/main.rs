@@ -48,21 +48,11 @@ type Case = fn(Scene) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
     let cases: [(&str, Case); 5] = [
-        ("claude_answers_and_its_tokens_are_on_record", |scene| {
-            answers(scene, &CLAUDE)
-        }),
-        ("codex_answers_and_its_tokens_are_on_record", |scene| {
-            answers(scene, &CODEX)
-        }),
-        ("a_looping_claude_gets_three_turns_and_no_more", |scene| {
-            ends(scene, &CLAUDE_LOOPING)
-        }),
-        ("a_looping_codex_gets_three_turns_and_no_more", |scene| {
-            ends(scene, &CODEX_LOOPING)
-        }),
-        ("eight_looping_claudes_share_three_turns", |scene| {
-            ends(scene, &EIGHT_CLAUDES)
-        }),
+        ("claude_answers_and_its_tokens_are_on_record", |scene| answers(scene, &CLAUDE)),
+        ("codex_answers_and_its_tokens_are_on_record", |scene| answers(scene, &CODEX)),
+        ("a_looping_claude_gets_three_turns_and_no_more", |scene| ends(scene, &CLAUDE_LOOPING)),
+        ("a_looping_codex_gets_three_turns_and_no_more", |scene| ends(scene, &CODEX_LOOPING)),
+        ("eight_looping_claudes_share_three_turns", |scene| ends(scene, &EIGHT_CLAUDES)),
     ];
     let trials = cases.into_iter().flat_map(|(name, case)| {
         Identity::available().iter().map(move |&identity| {
@@ -91,14 +81,8 @@ fn answers(scene: Scene, client: &[&str]) -> anyhow::Result<()> {
     ensure!(ran.code == Some(0), "{ran}");
     ensure!(ran.stdout.trim() == "pong", "{ran}");
     ensure!(sent.tokens.output > 0, "the stub sent nothing: {ran}");
-    ensure!(
-        ran.report["tokens"] == json!(sent.tokens),
-        "the stub sent {sent:?}; {ran}"
-    );
-    ensure!(
-        ran.report["turns"] == json!(sent.generations),
-        "the stub sent {sent:?}; {ran}"
-    );
+    ensure!(ran.report["tokens"] == json!(sent.tokens), "the stub sent {sent:?}; {ran}");
+    ensure!(ran.report["turns"] == json!(sent.generations), "the stub sent {sent:?}; {ran}");
     ensure!(ran.report["ended_by"] == "exit", "{ran}");
     Ok(())
 }
@@ -109,28 +93,13 @@ fn ends(scene: Scene, client: &[&str]) -> anyhow::Result<()> {
     let sent = stub.totals();
 
     ensure!(ran.code == Some(LIMIT), "{ran}");
-    ensure!(
-        sent.generations == 3,
-        "the stub accepted {}; {ran}",
-        sent.generations
-    );
-    ensure!(
-        sent.rejected == 0,
-        "the stub was asked {} times more; {ran}",
-        sent.rejected
-    );
+    ensure!(sent.generations == 3, "the stub accepted {}; {ran}", sent.generations);
+    ensure!(sent.rejected == 0, "the stub was asked {} times more; {ran}", sent.rejected);
     ensure!(ran.report["turns"] == json!(3), "{ran}");
-    ensure!(
-        ran.report["tokens"] == json!(sent.tokens),
-        "the stub sent {sent:?}; {ran}"
-    );
+    ensure!(ran.report["tokens"] == json!(sent.tokens), "the stub sent {sent:?}; {ran}");
     ensure!(ran.report["ended_by"] == "limit", "{ran}");
     // The control comes first: a census that never counted anybody proves nothing.
     ensure!(ran.seen_alive > 0, "nobody was ever seen alive; {ran}");
-    ensure!(
-        ran.survivors.is_empty(),
-        "still alive: {:?}; {ran}",
-        ran.survivors
-    );
+    ensure!(ran.survivors.is_empty(), "still alive: {:?}; {ran}", ran.survivors);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -19,6 +19,8 @@ use crate::stub::{Settings, Stub};
 
 /// How often the living are counted during a run.
 const LOOK: Duration = Duration::from_millis(50);
+/// A client that neither ends nor is ended fails its case instead of hanging the gate.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// What a case runs in.
 #[derive(Debug)]
@@ -45,9 +47,7 @@ pub(crate) struct Ran {
 impl Scene {
     /// Outside of /tmp: the jail has a private one, and codex distrusts a home below it.
     pub(crate) fn set(identity: Identity, clients: Clients) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("kvro-clients-")
-            .tempdir_in("/var/tmp")?;
+        let directory = tempfile::Builder::new().prefix("kvro-clients-").tempdir_in("/var/tmp")?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         for name in ["work", "home", "provider"] {
             let path = directory.path().join(name);
@@ -60,12 +60,7 @@ impl Scene {
         let built = built.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_kvro-jail")));
         fs::copy(&built, &program).with_context(|| format!("no program {}", built.display()))?;
         identity.give(directory.path())?;
-        Ok(Self {
-            identity,
-            clients,
-            directory,
-            program,
-        })
+        Ok(Self { identity, clients, directory, program })
     }
 
     /// A provider that answers in this mode of the stub's.
@@ -91,25 +86,12 @@ impl Scene {
         let mut command = self.identity.command(&self.program)?;
         command
             .env("HOME", self.path("home"))
-            .env(
-                "PATH",
-                format!(
-                    "{}:/usr/local/bin:/usr/bin:/bin",
-                    self.clients.bin.display()
-                ),
-            )
+            .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", self.clients.bin.display()))
             .env("LANG", "C.UTF-8")
             .current_dir(self.path("work"))
             .stdout(Stdio::from(fs::File::create(&stdout)?))
             .stderr(Stdio::from(fs::File::create(&stderr)?))
-            .args([
-                "--profile",
-                if client[0] == "codex" {
-                    "codex"
-                } else {
-                    "claude"
-                },
-            ])
+            .args(["--profile", if client[0] == "codex" { "codex" } else { "claude" }])
             .arg("--policy")
             .arg(&policy)
             .arg("--read")
@@ -125,10 +107,15 @@ impl Scene {
             .args(client);
 
         let mut child = command.spawn().context("cannot start the program")?;
+        let started = Instant::now();
         let mut seen_alive = 0;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
+            }
+            if started.elapsed() > LONGEST {
+                // The tree goes with its supervisor; what it said until then is the report.
+                child.kill()?;
             }
             seen_alive = seen_alive.max(census::marked(&mark).len());
             thread::park_timeout(LOOK);
@@ -151,17 +138,8 @@ impl Scene {
 
 impl fmt::Display for Ran {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            code,
-            stdout,
-            stderr,
-            report,
-            ..
-        } = self;
-        write!(
-            f,
-            "exit {code:?}\nreport: {report}\nstdout:\n{stdout}\nstderr:\n{stderr}"
-        )
+        let Self { code, stdout, stderr, report, .. } = self;
+        write!(f, "exit {code:?}\nreport: {report}\nstdout:\n{stdout}\nstderr:\n{stderr}")
     }
 }
 

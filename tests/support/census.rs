@@ -10,9 +10,7 @@ pub(crate) fn marked(mark: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let pids = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid: &u32| {
         fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| carries(&environ, mark))
     })
@@ -20,7 +18,5 @@ pub(crate) fn marked(mark: &str) -> Vec<u32> {
 }
 
 fn carries(environ: &[u8], mark: &str) -> bool {
-    environ
-        .split(|&byte| byte == 0)
-        .any(|variable| variable.ends_with(mark.as_bytes()))
+    environ.split(|&byte| byte == 0).any(|variable| variable.ends_with(mark.as_bytes()))
 }

@@ -23,11 +23,7 @@ pub(crate) enum Identity {
 impl Identity {
     /// Those that this process can be.
     pub(crate) fn available() -> &'static [Self] {
-        if Uid::effective().is_root() {
-            &[Self::Root, Self::Ordinary]
-        } else {
-            &[Self::Ordinary]
-        }
+        if Uid::effective().is_root() { &[Self::Root, Self::Ordinary] } else { &[Self::Ordinary] }
     }
 
     /// A command that runs `program` as this user, with nothing of our environment.
@@ -36,12 +32,8 @@ impl Identity {
             None => new_command(program.as_ref()),
             Some(user) => {
                 let mut command = new_command(OsStr::new("setpriv"));
-                command
-                    .arg(format!("--reuid={}", user.uid))
-                    .arg(format!("--regid={}", user.gid));
-                command
-                    .args(["--init-groups", "--inh-caps=-all", "--"])
-                    .arg(program);
+                command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+                command.args(["--init-groups", "--inh-caps=-all", "--"]).arg(program);
                 command
             }
         };
@@ -80,30 +72,17 @@ fn tester() -> anyhow::Result<User> {
         return Ok(user);
     }
     let made = new_command(OsStr::new("useradd"))
-        .args([
-            "--system",
-            "--user-group",
-            "--no-create-home",
-            "--home-dir",
-            "/nonexistent",
-        ])
+        .args(["--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"])
         .args(["--shell", "/usr/sbin/nologin", TESTER])
         .output()
         .context("cannot run useradd")?;
     // Another test may have made it in between; what counts is that it is there.
     let found = User::from_name(TESTER)?;
-    ensure!(
-        found.is_some(),
-        "useradd: {}",
-        String::from_utf8_lossy(&made.stderr)
-    );
+    ensure!(found.is_some(), "useradd: {}", String::from_utf8_lossy(&made.stderr));
     found.context("no such user")
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test starts programs; that is its work"
-)]
+#[expect(clippy::disallowed_methods, reason = "a test starts programs; that is its work")]
 pub(crate) fn new_command(program: &OsStr) -> Command {
     Command::new(program)
 }

@@ -32,11 +32,7 @@ fn main() -> anyhow::Result<()> {
 
 fn read(out: &mut impl Write, path: &str) -> io::Result<()> {
     match fs::read_to_string(path) {
-        Ok(text) => say(
-            out,
-            &format!("read {path}"),
-            text.lines().next().unwrap_or("(empty)"),
-        ),
+        Ok(text) => say(out, &format!("read {path}"), text.lines().next().unwrap_or("(empty)")),
         Err(error) => say(out, &format!("read {path}"), &error.to_string()),
     }
 }

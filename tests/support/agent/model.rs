@@ -37,15 +37,9 @@ impl Model {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let key = std::env::var("ANTHROPIC_API_KEY").unwrap_or_default();
-        Ok(Self {
-            connector: TlsConnector::from(Arc::new(config)),
-            runtime,
-            key,
-        })
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), runtime, key })
     }
 
     /// One turn: what the model said, or the status and the words of a refusal.
@@ -54,9 +48,7 @@ impl Model {
     }
 
     async fn send(&self, prompt: &str) -> anyhow::Result<String> {
-        let socket = TcpStream::connect((SERVER, 443))
-            .await
-            .context("no connection")?;
+        let socket = TcpStream::connect((SERVER, 443)).await.context("no connection")?;
         let socket = self
             .connector
             .connect(ServerName::try_from(SERVER)?, socket)
@@ -83,13 +75,10 @@ impl Model {
             drop(requests);
             anyhow::Ok((status, body))
         };
-        let ((status, body), ()) = tokio::try_join!(answer, async {
-            connection.await.map_err(anyhow::Error::from)
-        })?;
+        let ((status, body), ()) =
+            tokio::try_join!(answer, async { connection.await.map_err(anyhow::Error::from) })?;
         let body: Value = serde_json::from_slice(&body).context("no JSON")?;
-        let words = body["content"][0]["text"]
-            .as_str()
-            .or(body["error"]["message"].as_str());
+        let words = body["content"][0]["text"].as_str().or(body["error"]["message"].as_str());
         Ok(format!("{} {}", status.as_u16(), words.unwrap_or_default()))
     }
 }

@@ -35,35 +35,20 @@ pub(crate) struct Answer {
 impl Part {
     /// A whole JSON body.
     pub(crate) fn json(value: &Value, said: Usage) -> Self {
-        Self {
-            bytes: Bytes::from(value.to_string()),
-            said,
-        }
+        Self { bytes: Bytes::from(value.to_string()), said }
     }
 
     /// An event of a stream, with its name where the API gives it one.
     pub(crate) fn event(name: Option<&str>, data: &Value, said: Usage) -> Self {
-        let name = name
-            .map(|name| format!("event: {name}\n"))
-            .unwrap_or_default();
-        Self {
-            bytes: Bytes::from(format!("{name}data: {data}\n\n")),
-            said,
-        }
+        let name = name.map(|name| format!("event: {name}\n")).unwrap_or_default();
+        Self { bytes: Bytes::from(format!("{name}data: {data}\n\n")), said }
     }
 }
 
 impl Answer {
     pub(crate) fn new(parts: Vec<Part>, pause: Duration, entry: Entry, tally: Tally) -> Self {
         let parts = VecDeque::from(parts);
-        Self {
-            parts,
-            pause,
-            sleep: None,
-            said: Usage::default(),
-            entry: Some(entry),
-            tally,
-        }
+        Self { parts, pause, sleep: None, said: Usage::default(), entry: Some(entry), tally }
     }
 
     fn close(&mut self) {
@@ -85,9 +70,7 @@ impl Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if !self.pause.is_zero() && !self.parts.is_empty() {
             let pause = self.pause;
-            let sleep = self
-                .sleep
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
             ready!(sleep.as_mut().poll(context));
             self.sleep = None;
         }

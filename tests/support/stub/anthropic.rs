@@ -8,18 +8,12 @@ use super::ask::Ask;
 
 /// A call of the client's shell tool, or the text where the client has none.
 pub(crate) fn blocks(ask: &Ask, text: &str) -> (Vec<Value>, &'static str) {
-    let shell = ask
-        .tools
-        .iter()
-        .find(|name| name.eq_ignore_ascii_case("bash"));
+    let shell = ask.tools.iter().find(|name| name.eq_ignore_ascii_case("bash"));
     match shell.filter(|_| ask.wants_tool) {
         Some(name) => {
             let input = json!({"command": "echo once more", "description": "Say it again"});
             let id = format!("toolu_{:08}", ask.number);
-            (
-                vec![json!({"type": "tool_use", "id": id, "name": name, "input": input})],
-                "tool_use",
-            )
+            (vec![json!({"type": "tool_use", "id": id, "name": name, "input": input})], "tool_use")
         }
         None => (vec![json!({"type": "text", "text": text})], "end_turn"),
     }
@@ -36,15 +30,9 @@ pub(crate) fn whole(ask: &Ask, text: &str) -> Vec<Part> {
 pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
     let usage = ask.usage;
     // The first event has the input side and one token of output; the last is cumulative.
-    let opening = Usage {
-        output: usage.output.min(1),
-        ..usage
-    };
+    let opening = Usage { output: usage.output.min(1), ..usage };
     let mut parts = vec![
-        event(
-            &json!({"type": "message_start", "message": message(ask, opening)}),
-            opening,
-        ),
+        event(&json!({"type": "message_start", "message": message(ask, opening)}), opening),
         event(&json!({"type": "ping"}), opening),
     ];
     let (content, stop) = blocks(ask, text);
@@ -55,15 +43,9 @@ pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
             opening,
         ));
         parts.extend(deltas.into_iter().map(|delta| {
-            event(
-                &json!({"type": "content_block_delta", "index": index, "delta": delta}),
-                opening,
-            )
+            event(&json!({"type": "content_block_delta", "index": index, "delta": delta}), opening)
         }));
-        parts.push(event(
-            &json!({"type": "content_block_stop", "index": index}),
-            opening,
-        ));
+        parts.push(event(&json!({"type": "content_block_stop", "index": index}), opening));
     }
     let delta = json!({"stop_reason": stop, "stop_sequence": null});
     let last = json!({"type": "message_delta", "delta": delta, "usage": {
@@ -123,19 +105,11 @@ fn pieces(block: &Value) -> (Value, Vec<Value>) {
     if let Some(text) = block["text"].as_str() {
         start["text"] = json!("");
         let words = text.split_inclusive(' ');
-        (
-            start,
-            words
-                .map(|word| json!({"type": "text_delta", "text": word}))
-                .collect(),
-        )
+        (start, words.map(|word| json!({"type": "text_delta", "text": word})).collect())
     } else {
         start["input"] = json!({});
         let input = block["input"].to_string();
-        (
-            start,
-            vec![json!({"type": "input_json_delta", "partial_json": input})],
-        )
+        (start, vec![json!({"type": "input_json_delta", "partial_json": input})])
     }
 }
 

@@ -54,10 +54,7 @@ impl Ask {
             stream_usage: flag(&request["stream_options"]["include_usage"]),
             tools: tool_names(&request["tools"]),
             wants_tool: settings.mode == Mode::ToolLoop,
-            usage: Usage {
-                output,
-                ..settings.usage
-            },
+            usage: Usage { output, ..settings.usage },
         }
     }
 }
@@ -65,14 +62,8 @@ impl Ask {
 /// Anthropic and Responses name a tool at the top, Chat Completions one level down.
 fn tool_names(list: &Value) -> Vec<String> {
     let name = |tool: &Value| {
-        let name = tool["name"]
-            .as_str()
-            .or_else(|| tool["function"]["name"].as_str());
+        let name = tool["name"].as_str().or_else(|| tool["function"]["name"].as_str());
         name.map(str::to_owned)
     };
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(name)
-        .collect()
+    list.as_array().into_iter().flatten().filter_map(name).collect()
 }

@@ -21,16 +21,11 @@ pub(crate) struct Authority {
 impl Authority {
     pub(crate) fn generate() -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "stub provider's throw-away authority");
+        params.distinguished_name.push(DnType::CommonName, "stub provider's throw-away authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        Ok(Self {
-            issuer,
-            issued: Mutex::default(),
-        })
+        Ok(Self { issuer, issued: Mutex::default() })
     }
 
     pub(crate) fn certificate_pem(&self) -> String {
@@ -43,12 +38,8 @@ impl Authority {
         let versions = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions();
         // The provider's own cipher suites serve its own default versions.
-        let Ok(versions) = versions else {
-            unreachable!("default versions without a cipher")
-        };
-        let mut config = versions
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(self));
+        let Ok(versions) = versions else { unreachable!("default versions without a cipher") };
+        let mut config = versions.with_no_client_auth().with_cert_resolver(Arc::new(self));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         TlsAcceptor::from(Arc::new(config))
     }

@@ -36,36 +36,24 @@ pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
             call["index"] = json!(0);
             parts.push(silent(&delta(json!({"tool_calls": [call]}))));
         }
-        None => parts.extend(
-            text.split_inclusive(' ')
-                .map(|word| silent(&delta(json!({"content": word})))),
-        ),
+        None => parts
+            .extend(text.split_inclusive(' ').map(|word| silent(&delta(json!({"content": word}))))),
     }
     let last = json!([{"index": 0, "delta": {}, "finish_reason": finish(ask)}]);
     parts.push(silent(&chunk(last)));
-    let said = if ask.stream_usage {
-        ask.usage
-    } else {
-        Usage::default()
-    };
+    let said = if ask.stream_usage { ask.usage } else { Usage::default() };
     if ask.stream_usage {
         let mut closing = chunk(json!([]));
         closing["usage"] = numbers(ask.usage);
         parts.push(Part::event(None, &closing, said));
     }
-    parts.push(Part {
-        bytes: Bytes::from_static(b"data: [DONE]\n\n"),
-        said,
-    });
+    parts.push(Part { bytes: Bytes::from_static(b"data: [DONE]\n\n"), said });
     parts
 }
 
 fn tool_call(ask: &Ask) -> Option<Value> {
     let shells = ["bash", "shell", "exec_command", "run_shell_command"];
-    let name = ask
-        .tools
-        .iter()
-        .find(|name| shells.contains(&name.to_lowercase().as_str()))?;
+    let name = ask.tools.iter().find(|name| shells.contains(&name.to_lowercase().as_str()))?;
     let arguments = json!({"command": "echo once more"}).to_string();
     ask.wants_tool.then(|| {
         json!({"id": format!("call_{:08}", ask.number), "type": "function",
@@ -74,11 +62,7 @@ fn tool_call(ask: &Ask) -> Option<Value> {
 }
 
 fn finish(ask: &Ask) -> &'static str {
-    if tool_call(ask).is_some() {
-        "tool_calls"
-    } else {
-        "stop"
-    }
+    if tool_call(ask).is_some() { "tool_calls" } else { "stop" }
 }
 
 fn base(ask: &Ask, object: &str) -> Value {

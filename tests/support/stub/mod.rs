@@ -63,15 +63,9 @@ impl Stub {
         let log = settings.directory.join("requests.jsonl");
         let tally = tally::Tally::create(&log)?;
 
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let bind = || runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-        let doors = serve::Doors {
-            tls: bind()?,
-            http: bind()?,
-            control: bind()?,
-        };
+        let doors = serve::Doors { tls: bind()?, http: bind()?, control: bind()? };
         let ready = Ready {
             tls: port(doors.tls.local_addr()?),
             http: port(doors.http.local_addr()?),
@@ -86,12 +80,7 @@ impl Stub {
         let server = thread::Builder::new()
             .name("stub-provider".to_owned())
             .spawn(move || runtime.block_on(serve::serve(doors, acceptor, provider, stopped)))?;
-        Ok(Self {
-            ready,
-            tally,
-            stop: Some(stop),
-            server: Some(server),
-        })
+        Ok(Self { ready, tally, stop: Some(stop), server: Some(server) })
     }
 
     pub(crate) fn ready(&self) -> &Ready {

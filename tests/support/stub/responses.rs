@@ -8,10 +8,7 @@ use super::ask::Ask;
 
 pub(crate) fn whole(ask: &Ask, text: &str) -> Vec<Part> {
     let usage = ask.usage;
-    vec![Part::json(
-        &response(ask, "completed", &[item(ask, text)], Some(usage)),
-        usage,
-    )]
+    vec![Part::json(&response(ask, "completed", &[item(ask, text)], Some(usage)), usage)]
 }
 
 pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
@@ -30,11 +27,7 @@ pub(crate) fn stream(ask: &Ask, text: &str) -> Vec<Part> {
     let parts = events.into_iter().enumerate().map(|(index, mut event)| {
         event["sequence_number"] = json!(index);
         // Nothing is said about usage before the very end.
-        let said = if index + 1 == count {
-            usage
-        } else {
-            Usage::default()
-        };
+        let said = if index + 1 == count { usage } else { Usage::default() };
         Part::event(event["type"].as_str(), &event, said)
     });
     parts.collect()
@@ -105,10 +98,7 @@ fn deltas(item: &Value, text: &str) -> Vec<Value> {
                 json!({"content_index": 0, "part": empty}),
             )];
             events.extend(text.split_inclusive(' ').map(|word| {
-                event(
-                    "response.output_text.delta",
-                    json!({"content_index": 0, "delta": word}),
-                )
+                event("response.output_text.delta", json!({"content_index": 0, "delta": word}))
             }));
             events.push(event(
                 "response.output_text.done",
@@ -124,10 +114,7 @@ fn deltas(item: &Value, text: &str) -> Vec<Value> {
             "response.function_call_arguments.delta",
             json!({"delta": item["arguments"]}),
         )],
-        _ => vec![event(
-            "response.custom_tool_call_input.delta",
-            json!({"delta": item["input"]}),
-        )],
+        _ => vec![event("response.custom_tool_call_input.delta", json!({"delta": item["input"]}))],
     }
 }
 

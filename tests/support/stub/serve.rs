@@ -84,16 +84,8 @@ async fn serve_control(socket: TcpStream, provider: Provider) {
         let known = request.uri().path() == "/__totals";
         let totals = provider.tally.totals();
         async move {
-            let body = if known {
-                json!(totals).to_string()
-            } else {
-                String::new()
-            };
-            let status = if known {
-                StatusCode::OK
-            } else {
-                StatusCode::NOT_FOUND
-            };
+            let body = if known { json!(totals).to_string() } else { String::new() };
+            let status = if known { StatusCode::OK } else { StatusCode::NOT_FOUND };
             let mut response = Response::new(body);
             *response.status_mut() = status;
             Ok::<_, Infallible>(response)
@@ -110,17 +102,10 @@ impl Provider {
 
     async fn respond(self, request: Request<Incoming>) -> Result<Response<Answer>, Infallible> {
         let (head, body) = request.into_parts();
-        let host = head
-            .uri
-            .authority()
-            .map(|authority| authority.host().to_owned());
+        let host = head.uri.authority().map(|authority| authority.host().to_owned());
         let host = host.or_else(|| {
             let host = head.headers.get(HOST)?.to_str().ok()?;
-            Some(
-                host.rsplit_once(':')
-                    .map_or(host, |(name, _)| name)
-                    .to_owned(),
-            )
+            Some(host.rsplit_once(':').map_or(host, |(name, _)| name).to_owned())
         });
         let host = host.unwrap_or_default();
         let entry = Entry {
@@ -132,11 +117,7 @@ impl Provider {
             usage: None,
             whole: false,
         };
-        let Ok(body) = body
-            .collect()
-            .await
-            .map(http_body_util::Collected::to_bytes)
-        else {
+        let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
             // The client left in the middle of its request: nothing was asked.
             return Ok(self.json(entry, 400, &responses::error(400, "the body broke off")));
         };
@@ -150,11 +131,7 @@ impl Provider {
         } else if let Some(api) = Api::at(path).filter(|_| post) {
             self.generate(api, entry, &body)
         } else if path.ends_with("/count_tokens") {
-            self.json(
-                entry,
-                200,
-                &json!({"input_tokens": self.settings.usage.input}),
-            )
+            self.json(entry, 200, &json!({"input_tokens": self.settings.usage.input}))
         } else if path.ends_with("/models") {
             let none = json!({"object": "list", "data": [], "models": [], "has_more": false});
             self.json(entry, 200, &none)
@@ -162,15 +139,7 @@ impl Provider {
             self.json(entry, 404, &anthropic::error(404, "no such path"))
         } else {
             let page = Bytes::from(format!("this is {host}\n"));
-            self.reply(
-                entry,
-                200,
-                "text/plain",
-                vec![Part {
-                    bytes: page,
-                    said: Usage::default(),
-                }],
-            )
+            self.reply(entry, 200, "text/plain", vec![Part { bytes: page, said: Usage::default() }])
         };
         Ok(response)
     }
@@ -187,11 +156,7 @@ impl Provider {
         entry.model = request["model"].as_str().map(str::to_owned);
         if let Mode::Status(status) = self.settings.mode {
             self.tally.reject();
-            return self.json(
-                entry,
-                status,
-                &shape(status, "the stub was told to answer this"),
-            );
+            return self.json(entry, status, &shape(status, "the stub was told to answer this"));
         }
 
         let ask = Ask::read(api, self.tally.accept(), &request, &self.settings);
@@ -203,22 +168,13 @@ impl Provider {
             (Api::Chat, true) => chat::stream,
             (Api::Chat, false) => chat::whole,
         };
-        let kind = if ask.stream {
-            "text/event-stream"
-        } else {
-            "application/json"
-        };
+        let kind = if ask.stream { "text/event-stream" } else { "application/json" };
         let parts = answer(&ask, &self.settings.text);
         self.reply(entry, 200, kind, parts)
     }
 
     fn json(&self, entry: Entry, status: u16, body: &Value) -> Response<Answer> {
-        self.reply(
-            entry,
-            status,
-            "application/json",
-            vec![Part::json(body, Usage::default())],
-        )
+        self.reply(entry, status, "application/json", vec![Part::json(body, Usage::default())])
     }
 
     fn reply(

@@ -40,9 +40,7 @@ impl Settings {
         let mut words = words.into_iter();
         let mut settings = Self::pong(PathBuf::new());
         while let Some(flag) = words.next() {
-            let value = words
-                .next()
-                .with_context(|| format!("{flag} needs a value"))?;
+            let value = words.next().with_context(|| format!("{flag} needs a value"))?;
             match flag.as_str() {
                 "--dir" => settings.directory = PathBuf::from(value),
                 "--mode" => settings.mode = parse_mode(&value)?,
@@ -63,12 +61,7 @@ impl Settings {
             directory,
             mode: Mode::Text,
             text: "pong".to_owned(),
-            usage: Usage {
-                input: 1_000,
-                cache_read: 3_000,
-                cache_write: 2_000,
-                output: 40,
-            },
+            usage: Usage { input: 1_000, cache_read: 3_000, cache_write: 2_000, output: 40 },
         }
     }
 }
@@ -88,10 +81,5 @@ fn parse_usage(text: &str) -> anyhow::Result<Usage> {
     let [input, cache_read, cache_write, output] = numbers[..] else {
         bail!("--usage takes input,cache_read,cache_write,output");
     };
-    Ok(Usage {
-        input,
-        cache_read,
-        cache_write,
-        output,
-    })
+    Ok(Usage { input, cache_read, cache_write, output })
 }

@@ -55,10 +55,7 @@ struct State {
 impl Tally {
     pub(crate) fn create(log: &Path) -> anyhow::Result<Self> {
         let log = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        Ok(Self(Arc::new(Mutex::new(State {
-            totals: Totals::default(),
-            log,
-        }))))
+        Ok(Self(Arc::new(Mutex::new(State { totals: Totals::default(), log }))))
     }
 
     pub(crate) fn totals(&self) -> Totals {
