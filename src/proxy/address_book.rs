@@ -90,16 +90,10 @@ mod tests {
         let book = AddressBook::default();
         let first = Ipv4Addr::new(198, 18, 0, 1);
         assert_eq!(book.assign(&name("a.example")), Assigned::First(first));
-        assert_eq!(
-            book.assign(&name("b.example")),
-            Assigned::First(Ipv4Addr::new(198, 18, 0, 2))
-        );
+        assert_eq!(book.assign(&name("b.example")), Assigned::First(Ipv4Addr::new(198, 18, 0, 2)));
         assert_eq!(book.assign(&name("a.example")), Assigned::Again(first));
         assert_eq!(book.name_of(first.into()), Some(name("a.example")));
-        assert_eq!(
-            book.name_of(first.to_ipv6_mapped().into()),
-            Some(name("a.example"))
-        );
+        assert_eq!(book.name_of(first.to_ipv6_mapped().into()), Some(name("a.example")));
         assert_eq!(book.name_of(Ipv4Addr::new(198, 18, 0, 3).into()), None);
     }
 
@@ -110,9 +104,6 @@ mod tests {
             book.assign(&name(&format!("n{i}.example")));
         }
         assert_eq!(book.assign(&name("more.example")), Assigned::Exhausted);
-        assert_eq!(
-            book.assign(&name("n0.example")),
-            Assigned::Again(Ipv4Addr::new(198, 18, 0, 1))
-        );
+        assert_eq!(book.assign(&name("n0.example")), Assigned::Again(Ipv4Addr::new(198, 18, 0, 1)));
     }
 }

@@ -21,9 +21,7 @@ pub enum BodyError {
 /// A body of known bytes.
 #[must_use]
 pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into())
-        .map_err(|never| match never {})
-        .boxed()
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
 }
 
 /// A body without bytes.

@@ -26,9 +26,6 @@ pub struct Config {
 impl Config {
     /// Who meters what goes to `name`, if anybody does.
     pub(crate) fn provider_of(&self, name: &ServerName) -> Option<Provider> {
-        self.inference
-            .get(name)
-            .copied()
-            .or_else(|| inference::provider_of(name.as_str()))
+        self.inference.get(name).copied().or_else(|| inference::provider_of(name.as_str()))
     }
 }

@@ -42,10 +42,7 @@ enum Verdict {
 /// Answers one message.
 pub(super) fn answer(message: &[u8], zone: &Zone) -> Answer {
     let Ok(question) = Message::from_vec(message) else {
-        return Answer {
-            reply: form_error(message),
-            event: None,
-        };
+        return Answer { reply: form_error(message), event: None };
     };
     if question.metadata.message_type != MessageType::Query {
         return Answer::default();
@@ -61,10 +58,7 @@ pub(super) fn answer(message: &[u8], zone: &Zone) -> Answer {
         _ => (Verdict::Failed(ResponseCode::FormErr), None),
     };
     // A reply that cannot be encoded is none; the question came from the same codec.
-    Answer {
-        reply: reply_to(&question, verdict).to_vec().ok(),
-        event,
-    }
+    Answer { reply: reply_to(&question, verdict).to_vec().ok(), event }
 }
 
 fn judge(query: &Query, zone: &Zone) -> (Verdict, Option<Event>) {
@@ -72,22 +66,14 @@ fn judge(query: &Query, zone: &Zone) -> (Verdict, Option<Event>) {
     let kind = query.query_type();
     let refuse = |shown: &str, reason: Reason, text: String| {
         let (name, kind) = (shown.to_owned(), kind.to_string());
-        let event = Event::DnsRefused(DnsRefused {
-            name,
-            kind,
-            reason: reason.code().to_owned(),
-        });
+        let event = Event::DnsRefused(DnsRefused { name, kind, reason: reason.code().to_owned() });
         (Verdict::Refused(text), Some(event))
     };
     let name = match asked.parse::<ServerName>() {
         Ok(name) if name.address().is_none() => name,
         Ok(_) | Err(_) => {
             let reason = Reason::NameMalformed;
-            return refuse(
-                asked.trim_end_matches('.'),
-                reason,
-                reason.sentence().to_owned(),
-            );
+            return refuse(asked.trim_end_matches('.'), reason, reason.sentence().to_owned());
         }
     };
     if let Some(address) = own(&name, kind) {
@@ -159,8 +145,7 @@ fn reply_to(question: &Message, verdict: Verdict) -> Message {
             reply.metadata.response_code = ResponseCode::NXDomain;
             if let Some(edns) = &mut edns {
                 let option = [&BLOCKED.to_be_bytes(), text.as_bytes()].concat();
-                edns.options_mut()
-                    .insert(EdnsOption::Unknown(EXTENDED_ERROR, option));
+                edns.options_mut().insert(EdnsOption::Unknown(EXTENDED_ERROR, option));
             }
         }
         Verdict::Failed(code) => reply.metadata.response_code = code,
@@ -180,7 +165,5 @@ fn form_error(message: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let id = u16::from_be_bytes([*a, *b]);
-    Message::error_msg(id, OpCode::Query, ResponseCode::FormErr)
-        .to_vec()
-        .ok()
+    Message::error_msg(id, OpCode::Query, ResponseCode::FormErr).to_vec().ok()
 }

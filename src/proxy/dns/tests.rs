@@ -38,10 +38,7 @@ fn ask(zone: &Zone, message: &Message) -> (Message, Option<Event>) {
 
 fn outcome(zone: &Zone, name: &str, kind: RecordType) -> (ResponseCode, Vec<RData>) {
     let (reply, _) = ask(zone, &question(name, kind));
-    (
-        reply.metadata.response_code,
-        reply.answers.iter().map(|r| r.data.clone()).collect(),
-    )
+    (reply.metadata.response_code, reply.answers.iter().map(|r| r.data.clone()).collect())
 }
 
 fn a(address: [u8; 4]) -> RData {
@@ -79,12 +76,7 @@ fn an_allowed_name_has_one_address_for_the_run() {
 #[test]
 fn an_allowed_name_has_no_other_records() {
     let zone = zone();
-    for kind in [
-        RecordType::AAAA,
-        RecordType::HTTPS,
-        RecordType::SVCB,
-        RecordType::TXT,
-    ] {
+    for kind in [RecordType::AAAA, RecordType::HTTPS, RecordType::SVCB, RecordType::TXT] {
         assert_eq!(
             outcome(&zone, "api.example.com", kind),
             (ResponseCode::NoError, vec![]),
@@ -108,12 +100,7 @@ fn any_other_name_does_not_exist() {
         "10.0.0.1",
         ".",
     ] {
-        for kind in [
-            RecordType::A,
-            RecordType::AAAA,
-            RecordType::TXT,
-            RecordType::PTR,
-        ] {
+        for kind in [RecordType::A, RecordType::AAAA, RecordType::TXT, RecordType::PTR] {
             assert_eq!(
                 outcome(&zone, name, kind),
                 (ResponseCode::NXDomain, vec![]),
@@ -155,11 +142,7 @@ fn a_refusal_is_on_record_and_says_which_line_would_allow_the_name() {
 #[test]
 fn a_refusal_fits_one_datagram_whatever_the_name() {
     let zone = zone();
-    let longest = format!(
-        "{}{}",
-        "a".repeat(61) + ".",
-        format!("{}.", "b".repeat(62)).repeat(3)
-    );
+    let longest = format!("{}{}", "a".repeat(61) + ".", format!("{}.", "b".repeat(62)).repeat(3));
     let mut message = question(&longest, RecordType::A);
     message.set_edns(Edns::new());
     let reply = answer(&message.to_vec().unwrap(), &zone).reply.unwrap();
@@ -174,28 +157,19 @@ fn localhost_is_the_jails_own() {
         outcome(&zone, "localhost", RecordType::A),
         (ResponseCode::NoError, vec![a([127, 0, 0, 1])])
     );
-    assert_eq!(
-        outcome(&zone, "x.localhost", RecordType::AAAA),
-        (ResponseCode::NoError, vec![v6])
-    );
-    assert_eq!(
-        outcome(&zone, "localhost", RecordType::MX),
-        (ResponseCode::NoError, vec![])
-    );
+    assert_eq!(outcome(&zone, "x.localhost", RecordType::AAAA), (ResponseCode::NoError, vec![v6]));
+    assert_eq!(outcome(&zone, "localhost", RecordType::MX), (ResponseCode::NoError, vec![]));
 }
 
 #[test]
 fn a_run_that_uses_up_its_addresses_gets_no_more_names() {
     let zone = zone();
     for i in 0..16_384 {
-        zone.book
-            .assign(&format!("n{i}.wild.example").parse().unwrap());
+        zone.book.assign(&format!("n{i}.wild.example").parse().unwrap());
     }
     let (reply, event) = ask(&zone, &question("more.wild.example", RecordType::A));
     assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
-    let Some(Event::DnsRefused(DnsRefused { reason, .. })) = event else {
-        panic!("{event:?}")
-    };
+    let Some(Event::DnsRefused(DnsRefused { reason, .. })) = event else { panic!("{event:?}") };
     assert_eq!(reason, "too_many_names");
 }
 
@@ -204,10 +178,7 @@ fn what_is_no_plain_question_is_turned_away() {
     let zone = zone();
     let code = |message: &Message| ask(&zone, message).0.metadata.response_code;
     let mut two = question("api.example.com", RecordType::A);
-    two.add_query(Query::query(
-        Name::from_str("x.wild.example").unwrap(),
-        RecordType::A,
-    ));
+    two.add_query(Query::query(Name::from_str("x.wild.example").unwrap(), RecordType::A));
     assert_eq!(code(&two), ResponseCode::FormErr);
     let mut chaos = question("api.example.com", RecordType::A);
     chaos.queries[0].set_query_class(DNSClass::CH);
@@ -215,16 +186,10 @@ fn what_is_no_plain_question_is_turned_away() {
     let notify = Message::new(7, MessageType::Query, OpCode::Notify);
     assert_eq!(code(&notify), ResponseCode::NotImp);
     let response = question("api.example.com", RecordType::A).into_response();
-    assert_eq!(
-        answer(&response.to_vec().unwrap(), &zone),
-        Answer::default()
-    );
+    assert_eq!(answer(&response.to_vec().unwrap(), &zone), Answer::default());
     let cut = &question("api.example.com", RecordType::A).to_vec().unwrap()[..20];
     let reply = Message::from_vec(&answer(cut, &zone).reply.unwrap()).unwrap();
-    assert_eq!(
-        (reply.metadata.id, reply.metadata.response_code),
-        (7, ResponseCode::FormErr)
-    );
+    assert_eq!((reply.metadata.id, reply.metadata.response_code), (7, ResponseCode::FormErr));
     assert_eq!(answer(&cut[..11], &zone), Answer::default());
 }
 

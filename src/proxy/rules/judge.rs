@@ -46,11 +46,7 @@ impl Rules {
             return Decision::Allow(rule.clone());
         }
         let named = self.allow.iter().any(|rule| rule.covers_name(&server.name));
-        Decision::Deny(if named {
-            Reason::PortNotListed
-        } else {
-            Reason::HostNotListed
-        })
+        Decision::Deny(if named { Reason::PortNotListed } else { Reason::HostNotListed })
     }
 
     /// Judges whether `name` may be known at all: whether any port of it may be reached.
@@ -65,11 +61,7 @@ impl Rules {
                 }
             }
         }
-        if self
-            .deny
-            .iter()
-            .any(|rule| rule.port().is_none() && rule.covers_name(name))
-        {
+        if self.deny.iter().any(|rule| rule.port().is_none() && rule.covers_name(name)) {
             reason = Reason::HostDenied;
         }
         Decision::Deny(reason)
@@ -79,10 +71,6 @@ impl Rules {
     /// refusal there says why.
     #[must_use]
     pub fn ports(&self) -> BTreeSet<u16> {
-        self.allow
-            .iter()
-            .filter_map(HostPattern::port)
-            .chain(WEB_PORTS)
-            .collect()
+        self.allow.iter().filter_map(HostPattern::port).chain(WEB_PORTS).collect()
     }
 }

@@ -53,9 +53,7 @@ impl ServerName {
     /// Whether this name lies below `parent`, at a label boundary.
     #[must_use]
     pub fn is_below(&self, parent: &Self) -> bool {
-        self.0
-            .strip_suffix(&*parent.0)
-            .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+        self.0.strip_suffix(&*parent.0).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
             && self.address().is_none()
     }
 
@@ -72,37 +70,22 @@ impl FromStr for ServerName {
             return parse_ascii(text);
         }
         Uts46::new()
-            .to_ascii(
-                text.as_bytes(),
-                AsciiDenyList::STD3,
-                Hyphens::Check,
-                DnsLength::Verify,
-            )
-            .map_or(Err(NameError::NotInternational), |ascii| {
-                parse_ascii(&ascii)
-            })
+            .to_ascii(text.as_bytes(), AsciiDenyList::STD3, Hyphens::Check, DnsLength::Verify)
+            .map_or(Err(NameError::NotInternational), |ascii| parse_ascii(&ascii))
     }
 }
 
 fn parse_ascii(text: &str) -> Result<ServerName, NameError> {
     if let Some(inner) = text.strip_prefix('[') {
         let inner = inner.strip_suffix(']').ok_or(NameError::Address)?;
-        return inner
-            .parse::<Ipv6Addr>()
-            .map_or(Err(NameError::Address), |a| Ok(a.into()));
+        return inner.parse::<Ipv6Addr>().map_or(Err(NameError::Address), |a| Ok(a.into()));
     }
     if text.contains(':') {
-        return text
-            .parse::<Ipv6Addr>()
-            .map_or(Err(NameError::Address), |a| Ok(a.into()));
+        return text.parse::<Ipv6Addr>().map_or(Err(NameError::Address), |a| Ok(a.into()));
     }
     let name = text.strip_suffix('.').unwrap_or(text);
     if name.is_empty() {
-        return Err(if text.is_empty() {
-            NameError::Empty
-        } else {
-            NameError::EmptyLabel
-        });
+        return Err(if text.is_empty() { NameError::Empty } else { NameError::EmptyLabel });
     }
     if name.len() > 253 {
         return Err(NameError::TooLong);
@@ -110,9 +93,7 @@ fn parse_ascii(text: &str) -> Result<ServerName, NameError> {
     name.split('.').try_for_each(check_label)?;
     let last = name.rsplit('.').next().unwrap_or(name);
     if is_number(last) {
-        return text
-            .parse::<Ipv4Addr>()
-            .map_or(Err(NameError::Address), |a| Ok(a.into()));
+        return text.parse::<Ipv4Addr>().map_or(Err(NameError::Address), |a| Ok(a.into()));
     }
     Ok(ServerName(name.to_ascii_lowercase().into()))
 }
@@ -137,9 +118,7 @@ fn check_label(label: &str) -> Result<(), NameError> {
 /// Whether a resolver may take a name that ends in this label for an IPv4 address: `inet_aton`
 /// reads `127.1`, `0x7f.1` and `2130706433` as addresses.
 fn is_number(label: &str) -> bool {
-    let hex = label
-        .strip_prefix("0x")
-        .or_else(|| label.strip_prefix("0X"));
+    let hex = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     hex.map_or_else(
         || label.bytes().all(|b| b.is_ascii_digit()),
         |digits| digits.bytes().all(|b| b.is_ascii_hexdigit()),

@@ -115,11 +115,7 @@ impl FromStr for HostPattern {
             None if name.labels() < 2 => return Err(PatternError::TopLevel),
             Some(_) | None => {}
         }
-        Ok(Self {
-            scope: scope(name),
-            port,
-            typed: text.into(),
-        })
+        Ok(Self { scope: scope(name), port, typed: text.into() })
     }
 }
 

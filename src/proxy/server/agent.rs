@@ -43,11 +43,7 @@ pub(super) struct AgentStream {
 
 impl AgentStream {
     pub(super) fn new(stream: TcpStream, ahead: Vec<u8>) -> Self {
-        Self {
-            ahead: ahead.into(),
-            stream,
-            counts: Arc::default(),
-        }
+        Self { ahead: ahead.into(), stream, counts: Arc::default() }
     }
 
     pub(super) fn counts(&self) -> Arc<Counts> {
@@ -101,9 +97,7 @@ impl AsyncWrite for AgentStream {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = std::task::ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.counts
-            .received
-            .fetch_add(written as u64, Ordering::Relaxed);
+        self.counts.received.fetch_add(written as u64, Ordering::Relaxed);
         Poll::Ready(Ok(written))
     }
 
@@ -121,9 +115,7 @@ impl AsyncWrite for AgentStream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = std::task::ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
-        self.counts
-            .received
-            .fetch_add(written as u64, Ordering::Relaxed);
+        self.counts.received.fetch_add(written as u64, Ordering::Relaxed);
         Poll::Ready(Ok(written))
     }
 

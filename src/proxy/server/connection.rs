@@ -39,14 +39,8 @@ impl Shared {
 
     pub(super) fn record_denied(&self, server: String, port: u16, reason: Reason) {
         let reason = reason.code().to_owned();
-        self.recorder.record(
-            Actor::Proxy,
-            Event::EgressDenied(EgressDenied {
-                server,
-                port,
-                reason,
-            }),
-        );
+        self.recorder
+            .record(Actor::Proxy, Event::EgressDenied(EgressDenied { server, port, reason }));
     }
 
     pub(super) fn record_failed(&self, server: &Server, error: &UpstreamError) {

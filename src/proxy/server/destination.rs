@@ -16,10 +16,7 @@ impl Destination {
     pub(super) fn new(address: IpAddr, port: u16, book: &AddressBook) -> Self {
         let name = book.name_of(address);
         let named = name.is_some();
-        Self {
-            server: Server::new(name.unwrap_or_else(|| address.into()), port),
-            named,
-        }
+        Self { server: Server::new(name.unwrap_or_else(|| address.into()), port), named }
     }
 
     /// By its name, or by its address where no name stands for that.
@@ -66,10 +63,7 @@ mod tests {
         assert_eq!(named.server().to_string(), "api.example.com:443");
         assert_eq!(named.check_sni(Some("api.example.com")), Ok(()));
         assert_eq!(named.check_sni(Some("API.example.com.")), Ok(()));
-        assert_eq!(
-            named.check_sni(Some("other.example.com")),
-            Err(Reason::SniMismatch)
-        );
+        assert_eq!(named.check_sni(Some("other.example.com")), Err(Reason::SniMismatch));
         assert_eq!(named.check_sni(Some("")), Err(Reason::SniMismatch));
         assert_eq!(named.check_sni(None), Err(Reason::SniMissing));
     }
@@ -78,10 +72,7 @@ mod tests {
     fn an_address_without_a_name_needs_a_rule_of_its_own() {
         let bare = destination("192.0.2.7");
         let rules = |texts: &[&str]| {
-            Rules::new(
-                texts.iter().map(|text| text.parse().unwrap()).collect(),
-                Vec::new(),
-            )
+            Rules::new(texts.iter().map(|text| text.parse().unwrap()).collect(), Vec::new())
         };
         assert_eq!(
             bare.judge(&rules(&["api.example.com"])),
@@ -91,14 +82,8 @@ mod tests {
             bare.judge(&rules(&["192.0.2.7"])),
             Decision::Allow("192.0.2.7".parse().unwrap())
         );
-        assert_eq!(
-            bare.judge(&rules(&["192.0.2.7:22"])),
-            Decision::Deny(Reason::PortNotListed)
-        );
+        assert_eq!(bare.judge(&rules(&["192.0.2.7:22"])), Decision::Deny(Reason::PortNotListed));
         assert_eq!(bare.check_sni(None), Ok(()));
-        assert_eq!(
-            bare.check_sni(Some("api.example.com")),
-            Err(Reason::SniMismatch)
-        );
+        assert_eq!(bare.check_sni(Some("api.example.com")), Err(Reason::SniMismatch));
     }
 }

@@ -91,25 +91,11 @@ impl Door {
             recorder: recorder.clone(),
         });
         let upstream = Upstream::new(config.outside.clone());
-        let exchange = Exchange::new(
-            upstream.clone(),
-            gate,
-            recorder.clone(),
-            config.inference.clone(),
-        );
+        let exchange =
+            Exchange::new(upstream.clone(), gate, recorder.clone(), config.inference.clone());
         let connections = AtomicU64::new(0);
-        let shared = Arc::new(Shared {
-            config,
-            upstream,
-            exchange,
-            recorder,
-            connections,
-        });
-        Ok(Self {
-            shared,
-            zone,
-            listeners,
-        })
+        let shared = Arc::new(Shared { config, upstream, exchange, recorder, connections });
+        Ok(Self { shared, zone, listeners })
     }
 
     /// Serves until something fails or the future is dropped, which ends every connection.
@@ -124,11 +110,7 @@ impl Door {
     }
 
     async fn run(self) -> Result<Infallible, DoorError> {
-        let Self {
-            shared,
-            zone,
-            listeners,
-        } = self;
+        let Self { shared, zone, listeners } = self;
         let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let mut loops = JoinSet::new();
         let opened = DoorOpened {
@@ -159,9 +141,7 @@ impl Door {
             let zone = Arc::clone(&zone);
             loops.spawn(async { DoorError::Names(serve_udp(socket, zone).await) });
         }
-        shared
-            .recorder
-            .record(Actor::Proxy, Event::DoorOpened(opened));
+        shared.recorder.record(Actor::Proxy, Event::DoorOpened(opened));
         match loops.join_next().await {
             Some(Ok(error)) => Err(error),
             Some(Err(error)) => Err(DoorError::Task(error)),

@@ -29,27 +29,17 @@ pub(super) async fn serve(
     server: Server,
     rule: &HostPattern,
 ) {
-    let config = match shared
-        .config
-        .ca
-        .server_config(&server.name, Timestamp::now())
-    {
+    let config = match shared.config.ca.server_config(&server.name, Timestamp::now()) {
         Ok(config) => config,
         Err(error) => {
             let (what, detail) = ("run_ca".to_owned(), error.to_string());
-            shared.recorder.record(
-                Actor::Proxy,
-                Event::AlertRaised(AlertRaised { what, detail }),
-            );
+            shared.recorder.record(Actor::Proxy, Event::AlertRaised(AlertRaised { what, detail }));
             return say_goodbye(agent, &INTERNAL_ERROR).await;
         }
     };
     let counts = agent.counts();
     let shaken = timeout(HANDSHAKE_LIMIT, TlsAcceptor::from(config).accept(agent));
-    let stream = match shaken
-        .await
-        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-    {
+    let stream = match shaken.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok(stream) => stream,
         Err(error) if is_distrust(&error) => {
             let name = server.name.to_string();
@@ -76,21 +66,13 @@ pub(super) async fn serve(
     if let Err(error) = (&mut connection).await {
         tracing::debug!(%server, %error, "an intercepted connection ended early");
         // An answer that broke off must not look whole: to most clients a clean end is one.
-        connection
-            .into_parts()
-            .io
-            .into_inner()
-            .into_inner()
-            .0
-            .reset();
+        connection.into_parts().io.into_inner().into_inner().0.reset();
     }
 }
 
 /// Whether the client gave up because it does not know the run's authority.
 fn is_distrust(error: &io::Error) -> bool {
-    let cause = error
-        .get_ref()
-        .and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     matches!(
         cause,
         Some(rustls::Error::AlertReceived(

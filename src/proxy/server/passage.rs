@@ -42,12 +42,7 @@ impl Passage {
                 rule: rule.to_string(),
             }),
         );
-        Self {
-            shared: Arc::clone(shared),
-            connection,
-            counts,
-            opened: Instant::now(),
-        }
+        Self { shared: Arc::clone(shared), connection, counts, opened: Instant::now() }
     }
 }
 

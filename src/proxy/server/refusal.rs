@@ -36,26 +36,14 @@ pub(super) fn denied(server: &Server, reason: Reason) -> Response<Body> {
         | Reason::TooManyNames => StatusCode::FORBIDDEN,
     };
     let message = format!("{server}: {}", reason.sentence());
-    answer(
-        status,
-        "kvro_denied",
-        reason.code(),
-        &message,
-        reason.remedy(server),
-    )
+    answer(status, "kvro_denied", reason.code(), &message, reason.remedy(server))
 }
 
 /// The answer to a request whose server could not be reached.
 pub(super) fn failed(server: &Server, error: &UpstreamError) -> Response<Body> {
     let remedy = error.refusal().and_then(|reason| reason.remedy(server));
     let message = format!("{server}: {}", error.detail());
-    answer(
-        StatusCode::BAD_GATEWAY,
-        "kvro_upstream_failed",
-        error.code(),
-        &message,
-        remedy,
-    )
+    answer(StatusCode::BAD_GATEWAY, "kvro_upstream_failed", error.code(), &message, remedy)
 }
 
 fn answer(

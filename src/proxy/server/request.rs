@@ -32,12 +32,7 @@ pub(super) fn check<B>(request: &Request<B>, server: &Server) -> Result<(), Reas
 /// The server that a request names, however it does so.
 pub(super) fn asked<B>(request: &Request<B>) -> Option<String> {
     let target = request.uri().host();
-    let header = || {
-        request
-            .headers()
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
-    };
+    let header = || request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let text = target.or_else(|| split_port(header()?).ok().map(|(name, _)| name))?;
     text.parse::<ServerName>().ok().map(|name| name.to_string())
 }
@@ -51,20 +46,13 @@ mod tests {
         for host in hosts {
             request = request.header(HOST, *host);
         }
-        check(
-            &request.body(()).unwrap(),
-            &"api.example.com:80".parse().unwrap(),
-        )
+        check(&request.body(()).unwrap(), &"api.example.com:80".parse().unwrap())
     }
 
     #[test]
     fn the_host_header_names_the_server_of_the_connection() {
-        for host in [
-            "api.example.com",
-            "API.example.com",
-            "api.example.com.",
-            "api.example.com:80",
-        ] {
+        for host in ["api.example.com", "API.example.com", "api.example.com.", "api.example.com:80"]
+        {
             assert_eq!(verdict("GET", "/", &[host]), Ok(()), "{host}");
         }
         for hosts in [
@@ -78,29 +66,16 @@ mod tests {
             &["api.example.com, other.example"],
             &["[api.example.com]"],
         ] {
-            assert_eq!(
-                verdict("GET", "/", hosts),
-                Err(Reason::HostHeaderMismatch),
-                "{hosts:?}"
-            );
+            assert_eq!(verdict("GET", "/", hosts), Err(Reason::HostHeaderMismatch), "{hosts:?}");
         }
     }
 
     #[test]
     fn the_door_is_no_proxy() {
         let host = ["api.example.com"];
-        assert_eq!(
-            verdict("CONNECT", "api.example.com:80", &host),
-            Err(Reason::ProxyForm)
-        );
-        assert_eq!(
-            verdict("GET", "http://other.example/", &host),
-            Err(Reason::ProxyForm)
-        );
-        assert_eq!(
-            verdict("GET", "http://api.example.com/", &host),
-            Err(Reason::ProxyForm)
-        );
+        assert_eq!(verdict("CONNECT", "api.example.com:80", &host), Err(Reason::ProxyForm));
+        assert_eq!(verdict("GET", "http://other.example/", &host), Err(Reason::ProxyForm));
+        assert_eq!(verdict("GET", "http://api.example.com/", &host), Err(Reason::ProxyForm));
         assert_eq!(verdict("OPTIONS", "*", &host), Ok(()));
     }
 }

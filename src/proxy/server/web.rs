@@ -60,9 +60,7 @@ pub(super) async fn serve(
         let site = Arc::clone(&site);
         async move { Ok::<_, Infallible>(site.answer(request).await) }
     });
-    let connection = protocol()
-        .serve_connection(TokioIo::new(agent), service)
-        .with_upgrades();
+    let connection = protocol().serve_connection(TokioIo::new(agent), service).with_upgrades();
     if let Err(error) = connection.await {
         tracing::debug!(server = %site.server, %error, "a connection ended early");
     }
@@ -99,11 +97,8 @@ impl Site {
                 }
             },
             Err((asked, reason)) => {
-                self.shared
-                    .record_denied(asked.clone(), self.server.port, reason);
-                let named = asked
-                    .parse()
-                    .map(|name| Server::new(name, self.server.port));
+                self.shared.record_denied(asked.clone(), self.server.port, reason);
+                let named = asked.parse().map(|name| Server::new(name, self.server.port));
                 refusal::drain(request).await;
                 refusal::denied(named.as_ref().unwrap_or(&self.server), reason)
             }
@@ -133,17 +128,14 @@ impl Site {
         let theirs = hyper::upgrade::on(&mut request);
         strip_hop_by_hop(request.headers_mut());
         if let Some(protocol) = &protocol {
-            request
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             request.headers_mut().insert(UPGRADE, protocol.clone());
         }
         let target = request.uri().path_and_query().cloned();
         *request.uri_mut() = target.map_or_else(|| Uri::from_static("/"), Uri::from);
         let mut response = self.send(request.map(incoming), rule).await?;
         if protocol.is_some() && response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.tasks
-                .execute(join(theirs, hyper::upgrade::on(&mut response)));
+            self.tasks.execute(join(theirs, hyper::upgrade::on(&mut response)));
         } else {
             strip_hop_by_hop(response.headers_mut());
         }
@@ -186,14 +178,7 @@ impl Site {
         });
         let passage = passage.unwrap_or_else(|| {
             let counts = Arc::clone(&self.counts);
-            Passage::open(
-                &self.shared,
-                &self.server,
-                Some(peer),
-                Via::Http,
-                rule,
-                counts,
-            )
+            Passage::open(&self.shared, &self.server, Some(peer), Via::Http, rule, counts)
         });
         Ok(Line { sender, passage })
     }
@@ -202,9 +187,7 @@ impl Site {
 /// The protocol that the agent would like to go on with.
 fn wanted_protocol(request: &Request<Incoming>) -> Option<HeaderValue> {
     let connection = request.headers().get(CONNECTION)?.to_str().ok()?;
-    let upgrades = connection
-        .split(',')
-        .any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
+    let upgrades = connection.split(',').any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
     upgrades.then(|| request.headers().get(UPGRADE).cloned())?
 }
 

@@ -58,10 +58,8 @@ impl RunCa {
         names: impl IntoIterator<Item = ServerName>,
         now: Timestamp,
     ) -> Result<Self, CaError> {
-        let mut permitted: Vec<_> = names
-            .into_iter()
-            .map(|name| GeneralSubtree::DnsName(name.to_string()))
-            .collect();
+        let mut permitted: Vec<_> =
+            names.into_iter().map(|name| GeneralSubtree::DnsName(name.to_string())).collect();
         if permitted.is_empty() {
             // An empty list would permit every name.
             permitted.push(GeneralSubtree::DnsName("kvro-jail.invalid".to_owned()));
@@ -104,10 +102,7 @@ impl RunCa {
             leaves.clear();
         }
         let config = Arc::new(self.make_leaf(name, now)?);
-        let leaf = Leaf {
-            config: Arc::clone(&config),
-            renewal: now + LEAF_RENEWAL,
-        };
+        let leaf = Leaf { config: Arc::clone(&config), renewal: now + LEAF_RENEWAL };
         leaves.insert(name.clone(), leaf);
         Ok(config)
     }

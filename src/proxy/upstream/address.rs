@@ -74,11 +74,7 @@ fn reach_v4(address: Ipv4Addr) -> Reach {
         203 => b == 0 && c == 113,
         _ => false,
     };
-    if special {
-        Reach::Private
-    } else {
-        Reach::Public
-    }
+    if special { Reach::Private } else { Reach::Public }
 }
 
 /// Global unicast is 2000::/3 without the parts set aside for documentation and for tunnels whose
@@ -91,11 +87,7 @@ fn reach_v6(address: Ipv6Addr) -> Reach {
     let teredo_and_orchid = a == 0x2001 && b < 0x200;
     let documentation = (a == 0x2001 && b == 0xdb8) || (a == 0x3fff && b < 0x1000);
     let global = a & 0xe000 == 0x2000 && !teredo_and_orchid && !documentation;
-    if global {
-        Reach::Public
-    } else {
-        Reach::Private
-    }
+    if global { Reach::Public } else { Reach::Private }
 }
 
 /// The IPv4 address that a translated (64:ff9b::/96) or 6to4 (2002::/16) address leads to.
@@ -197,26 +189,11 @@ mod tests {
     #[test]
     fn an_opened_network_opens_itself_and_no_metadata() {
         assert_eq!(check_text("127.0.0.1", &["127.0.0.1/32"]), Reach::Public);
-        assert_eq!(
-            check_text("::ffff:127.0.0.1", &["127.0.0.1/32"]),
-            Reach::Public
-        );
+        assert_eq!(check_text("::ffff:127.0.0.1", &["127.0.0.1/32"]), Reach::Public);
         assert_eq!(check_text("127.0.0.2", &["127.0.0.1/32"]), Reach::Private);
-        assert_eq!(
-            check_text("169.254.169.254", &["169.254.0.0/16"]),
-            Reach::Metadata
-        );
-        assert_eq!(
-            check_text("169.254.169.254", &["0.0.0.0/0"]),
-            Reach::Metadata
-        );
-        assert_eq!(
-            check_text("169.254.169.254", &["169.254.169.254/32"]),
-            Reach::Public
-        );
-        assert_eq!(
-            check_text("64:ff9b::a9fe:a9fe", &["169.254.169.254/32"]),
-            Reach::Metadata
-        );
+        assert_eq!(check_text("169.254.169.254", &["169.254.0.0/16"]), Reach::Metadata);
+        assert_eq!(check_text("169.254.169.254", &["0.0.0.0/0"]), Reach::Metadata);
+        assert_eq!(check_text("169.254.169.254", &["169.254.169.254/32"]), Reach::Public);
+        assert_eq!(check_text("64:ff9b::a9fe:a9fe", &["169.254.169.254/32"]), Reach::Metadata);
     }
 }

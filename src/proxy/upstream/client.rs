@@ -77,9 +77,7 @@ impl Upstream {
             .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_LIMIT)
             .pool_max_idle_per_host(MOST_IDLE)
-            .build(Connector {
-                dialler: Arc::clone(&dialler),
-            });
+            .build(Connector { dialler: Arc::clone(&dialler) });
         Self { dialler, client }
     }
 
@@ -102,10 +100,7 @@ impl Upstream {
             .map_err(UpstreamError::Request)?;
         parts.version = Version::HTTP_11;
         parts.headers.remove(HOST);
-        Ok(self
-            .client
-            .request(Request::from_parts(parts, body))
-            .await?)
+        Ok(self.client.request(Request::from_parts(parts, body)).await?)
     }
 
     /// A bare connection to `server`.
@@ -116,9 +111,7 @@ impl Upstream {
 
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upstream")
-            .field("dialler", &self.dialler)
-            .finish_non_exhaustive()
+        f.debug_struct("Upstream").field("dialler", &self.dialler).finish_non_exhaustive()
     }
 }
 
@@ -141,10 +134,7 @@ impl Service<Uri> for Connector {
         let dialler = Arc::clone(&self.dialler);
         Box::pin(async move {
             let port = uri.port_u16().unwrap_or(443);
-            let name = uri
-                .host()
-                .and_then(|host| host.parse().ok())
-                .ok_or(DialError::Name)?;
+            let name = uri.host().and_then(|host| host.parse().ok()).ok_or(DialError::Name)?;
             let stream = dialler.dial_tls(&Server::new(name, port)).await?;
             Ok(Secured(TokioIo::new(stream)))
         })

@@ -44,17 +44,9 @@ impl Dialler {
         for address in self.permitted(server).await? {
             match connect(address).await {
                 Ok(stream) => {
-                    return Ok(Dialled {
-                        stream,
-                        peer: address,
-                    });
+                    return Ok(Dialled { stream, peer: address });
                 }
-                Err(cause) => {
-                    last = DialError::Connect {
-                        address,
-                        cause: Arc::new(cause),
-                    }
-                }
+                Err(cause) => last = DialError::Connect { address, cause: Arc::new(cause) },
             }
         }
         Err(last)
@@ -70,17 +62,13 @@ impl Dialler {
             .map_err(|_invalid| DialError::Name)?;
         let config = self.trust.config().await?;
         let Dialled { stream, .. } = self.dial(server).await?;
-        let shaken = timeout(
-            HANDSHAKE_LIMIT,
-            TlsConnector::from(config).connect(name, stream),
-        );
-        shaken
-            .await
-            .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(|error| match rejected_certificate(&error) {
+        let shaken = timeout(HANDSHAKE_LIMIT, TlsConnector::from(config).connect(name, stream));
+        shaken.await.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into())).map_err(
+            |error| match rejected_certificate(&error) {
                 Some(cause) => DialError::Certificate(cause),
                 None => DialError::Handshake(Arc::new(error)),
-            })
+            },
+        )
     }
 
     /// The addresses that may be dialled. One refused address does not spoil the others, but what
@@ -111,10 +99,7 @@ impl Dialler {
             return Ok(vec![SocketAddr::new(address, server.port)]);
         }
         let addresses = self.resolver.resolve(&server.name).await?;
-        Ok(addresses
-            .into_iter()
-            .map(|ip| SocketAddr::new(ip, server.port))
-            .collect())
+        Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, server.port)).collect())
     }
 }
 

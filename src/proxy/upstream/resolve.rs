@@ -51,9 +51,7 @@ async fn build() -> Result<TokioResolver, NetError> {
     // Reads files.
     spawn_blocking(|| TokioResolver::builder_tokio()?.build())
         .await
-        .unwrap_or(Err(NetError::Message(
-            "the resolver's configuration was not read",
-        )))
+        .unwrap_or(Err(NetError::Message("the resolver's configuration was not read")))
 }
 
 impl Resolve for SystemResolver {

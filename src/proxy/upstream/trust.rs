@@ -22,18 +22,13 @@ pub(super) struct Trust {
 
 impl Trust {
     pub(super) fn new(extra: Vec<CertificateDer<'static>>) -> Self {
-        Self {
-            extra,
-            config: OnceCell::new(),
-        }
+        Self { extra, config: OnceCell::new() }
     }
 
     pub(super) async fn config(&self) -> Result<Arc<ClientConfig>, DialError> {
         let loaded = self.config.get_or_try_init(|| async {
             let extra = self.extra.clone();
-            spawn_blocking(|| load(extra))
-                .await
-                .unwrap_or(Err(DialError::NoRoots))
+            spawn_blocking(|| load(extra)).await.unwrap_or(Err(DialError::NoRoots))
         });
         loaded.await.map(Arc::clone)
     }
