@@ -91,8 +91,9 @@ impl Lines {
         Ok(Some(entry))
     }
 
-    /// Whether a writer holds this ledger now.
-    pub(crate) fn is_held(&self) -> bool {
+    /// Whether a writer holds this ledger now: whether the run is alive.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
         let held = self.file.get_ref().try_clone().map(|file| {
             matches!(
                 Flock::lock(file, FlockArg::LockSharedNonblock),
