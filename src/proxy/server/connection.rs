@@ -66,6 +66,9 @@ pub(super) async fn serve(shared: Arc<Shared>, mut stream: TcpStream, port: u16)
         Ok(local) => Destination::new(local.ip(), port, &shared.config.address_book),
         Err(error) => return tracing::debug!(%error, "a connection ended as it began"),
     };
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "small answers of a connection may be late");
+    }
     let decision = destination.judge(&shared.config.rules);
     if let Decision::Allow(rule) = &decision
         && !matches!(port, 80 | 443)

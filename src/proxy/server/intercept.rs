@@ -62,6 +62,7 @@ pub(super) async fn serve(
             })
         }
     });
+    // No half-close: an agent that hangs up must end its call at once, since that costs money.
     let mut connection = web::protocol().serve_connection(TokioIo::new(stream), service);
     if let Err(error) = (&mut connection).await {
         tracing::debug!(%server, %error, "an intercepted connection ended early");

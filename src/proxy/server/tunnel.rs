@@ -1,4 +1,7 @@
 //! Carries bytes that the door does not read, both ways, until both sides are done.
+//!
+//! What is said inside is deliberately not known here: a server that answers for several names
+//! behind one address can be asked for any of them once the handshake has named an allowed one.
 
 use std::io;
 use std::sync::Arc;

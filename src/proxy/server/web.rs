@@ -33,11 +33,7 @@ const LARGEST_HEAD: usize = 64 * 1024;
 /// How the door speaks HTTP/1 to the agent.
 pub(super) fn protocol() -> http1::Builder {
     let mut protocol = http1::Builder::new();
-    protocol
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
-        .max_buf_size(LARGEST_HEAD)
-        .half_close(true);
+    protocol.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(LARGEST_HEAD);
     protocol
 }
 
@@ -60,7 +56,11 @@ pub(super) async fn serve(
         let site = Arc::clone(&site);
         async move { Ok::<_, Infallible>(site.answer(request).await) }
     });
-    let connection = protocol().serve_connection(TokioIo::new(agent), service).with_upgrades();
+    let connection = protocol()
+        // An agent that has asked all it wants may say so and still read the answer.
+        .half_close(true)
+        .serve_connection(TokioIo::new(agent), service)
+        .with_upgrades();
     if let Err(error) = connection.await {
         tracing::debug!(server = %site.server, %error, "a connection ended early");
     }

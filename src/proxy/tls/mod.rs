@@ -3,3 +3,6 @@
 mod run_ca;
 
 pub use run_ca::{CaError, RunCa};
+
+#[cfg(test)]
+mod tests;

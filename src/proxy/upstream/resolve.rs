@@ -7,7 +7,7 @@ use std::pin::Pin;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::Name;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use crate::rules::ServerName;
@@ -30,20 +30,30 @@ pub enum ResolveError {
     Unanswered(#[source] NetError),
 }
 
-/// The resolver that the host is configured with, read at the first look-up: most of a run's
-/// launches never need it.
+/// The resolver that the host is configured with, read at the first look-up: many runs never need
+/// it. It is read anew after a failure, since the host may have moved to another network.
 #[derive(Default)]
 pub struct SystemResolver {
-    resolver: OnceCell<TokioResolver>,
+    resolver: Mutex<Option<TokioResolver>>,
 }
 
 impl SystemResolver {
     async fn look_up(&self, name: &ServerName) -> Result<Vec<IpAddr>, NetError> {
-        let resolver = self.resolver.get_or_try_init(build).await?;
+        let resolver = {
+            let mut known = self.resolver.lock().await;
+            match known.as_ref() {
+                Some(resolver) => resolver.clone(),
+                None => known.insert(build().await?).clone(),
+            }
+        };
         let mut fqdn = Name::from_ascii(name.as_str())?;
         // Without the dot, the host's search domains would be tried too.
         fqdn.set_fqdn(true);
-        Ok(resolver.lookup_ip(fqdn).await?.iter().collect())
+        let found = resolver.lookup_ip(fqdn).await;
+        if found.as_ref().is_err_and(|error| !error.is_no_records_found()) {
+            self.resolver.lock().await.take();
+        }
+        Ok(found?.iter().collect())
     }
 }
 
