@@ -78,6 +78,7 @@ pub enum Adjust {
 pub struct AskedTerms {
     pub tier: AskedTier,
     pub speed: Speed,
+    pub cache: AskedCache,
     /// Fees: searches that the provider may run for the call.
     pub web_searches: u64,
 }
@@ -90,6 +91,16 @@ pub enum AskedTier {
     Any,
     /// The request says that the standard tier or a cheaper one serves it.
     Standard,
+}
+
+/// Whether input may be billed at the price of writing it to a cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AskedCache {
+    /// The request asks for no cache, and the provider has none of its own accord.
+    Never,
+    Short,
+    #[default]
+    Long,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,11 +144,7 @@ pub trait Account: Send + Sync + fmt::Debug {
 
 impl Permit {
     pub fn new(account: Arc<dyn Account>, reservation: Reservation) -> Self {
-        Self {
-            reservation,
-            account,
-            dropped: Some(Outcome::Unknown),
-        }
+        Self { reservation, account, dropped: Some(Outcome::Unknown) }
     }
 
     /// The call waits at the door: dropped now, the permit gives its money back.
@@ -222,9 +229,7 @@ impl Usage {
     /// All tokens that are billed, whoever generated them.
     #[must_use]
     pub fn total(&self) -> TokenUsage {
-        self.others
-            .iter()
-            .fold(self.tokens, |sum, side| add(sum, side.tokens))
+        self.others.iter().fold(self.tokens, |sum, side| add(sum, side.tokens))
     }
 }
 
@@ -278,11 +283,7 @@ mod tests {
     impl Account for Till {
         fn settle(&self, _: &Reservation, outcome: &Outcome) -> Settlement {
             self.0.lock().unwrap().push(outcome.clone());
-            Settlement {
-                kind: CallKind::Turn,
-                cost: Cost::Unknown,
-                basis: Basis::Reserved,
-            }
+            Settlement { kind: CallKind::Turn, cost: Cost::Unknown, basis: Basis::Reserved }
         }
     }
 

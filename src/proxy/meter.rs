@@ -54,13 +54,7 @@ impl Meter {
             Declared::Stream | Declared::Other => Form::Undecided(Vec::new()),
             Declared::Encoded => Form::Blind,
         };
-        Self {
-            dialect,
-            tally: Tally::default(),
-            form,
-            declared,
-            usage,
-        }
+        Self { dialect, tally: Tally::default(), form, declared, usage }
     }
 
     /// Reads the next piece; gives what is to be forwarded for it.
@@ -170,3 +164,7 @@ fn sniff(seen: &[u8]) -> Option<Form> {
         _ => Some(Form::Events(Splitter::default())),
     }
 }
+
+#[cfg(test)]
+#[path = "meter_tests.rs"]
+mod tests;

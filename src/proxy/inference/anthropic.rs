@@ -43,12 +43,7 @@ pub(super) fn route(method: &str, path: &str) -> Route {
                 "/v1/files",
             ]
             .iter()
-            .chain(&[
-                "/v1/deployments",
-                "/v1/organizations",
-                "/v1/skills",
-                "/v1/tunnels",
-            ])
+            .chain(&["/v1/deployments", "/v1/organizations", "/v1/skills", "/v1/tunnels"])
             .any(|prefix| path.starts_with(prefix)) =>
         {
             Route::Unmetered
@@ -69,10 +64,7 @@ pub(super) fn denial(denial: &Denial) -> (StatusCode, Value) {
         Denial::Upstream => (StatusCode::BAD_GATEWAY, "api_error"),
     };
     let error = json!({ "type": kind, "message": denial.message() });
-    (
-        status,
-        json!({ "type": "error", "error": error, "request_id": "kvro-jail" }),
-    )
+    (status, json!({ "type": "error", "error": error, "request_id": "kvro-jail" }))
 }
 
 #[derive(Deserialize, Default)]
@@ -102,10 +94,7 @@ struct Tool {
 fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
     let request: Request = members.read()?;
     let census = Census::take(members, block)?;
-    let thinking = request
-        .thinking
-        .as_ref()
-        .and_then(|thinking| thinking.budget_tokens);
+    let thinking = request.thinking.as_ref().and_then(|thinking| thinking.budget_tokens);
     let (input, web_searches) = input_bound(members, &request, &census);
     let tier = match request.service_tier.as_deref() {
         Some("standard_only") => AskedTier::Standard,
@@ -126,11 +115,7 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
             answers: 1,
             extra: 0,
         },
-        terms: AskedTerms {
-            tier,
-            speed,
-            web_searches,
-        },
+        terms: AskedTerms { tier, speed, cache: census.cache(), web_searches },
         context_at_least: census.context_at_least(),
         limit_field: "max_tokens",
         usage: UsageAsk::AsIs,
@@ -149,15 +134,8 @@ fn block(kind: &str) -> Block {
 fn input_bound(members: &Members<'_>, request: &Request, census: &Census) -> (InputBound, u64) {
     let mut steps: u64 = 1;
     let mut searches: u64 = 0;
-    if request
-        .mcp_servers
-        .as_ref()
-        .is_some_and(|servers| !servers.is_empty())
-    {
-        return (
-            InputBound::Unbounded("MCP servers called by the provider"),
-            0,
-        );
+    if request.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
+        return (InputBound::Unbounded("MCP servers called by the provider"), 0);
     }
     for tool in request.tools.iter().flatten() {
         match (tool.kind.as_deref().map(family), tool.max_uses) {
@@ -180,10 +158,7 @@ fn input_bound(members: &Members<'_>, request: &Request, census: &Census) -> (In
         return (InputBound::Windows(steps), searches);
     }
     let images = census.images.saturating_mul(IMAGE);
-    (
-        InputBound::Tokens(members.text_bound().saturating_add(images)),
-        searches,
-    )
+    (InputBound::Tokens(members.text_bound().saturating_add(images)), searches)
 }
 
 /// `web_search_20260209` without its date.
@@ -273,11 +248,7 @@ fn read_event(tally: &mut Tally, data: &[u8]) {
             let stopped = event.delta.is_some_and(|delta| delta.stop_reason.is_some());
             if let Some(counts) = event.usage {
                 // The count of output is final once there is a reason to stop.
-                let extent = if stopped {
-                    Extent::Whole
-                } else {
-                    Extent::Input
-                };
+                let extent = if stopped { Extent::Whole } else { Extent::Input };
                 read_counts(tally, counts, extent);
             }
         }
@@ -312,9 +283,7 @@ fn read_counts(tally: &mut Tally, counts: Counts, extent: Extent) {
     // The split may be said once and the total grow behind it: what the split does not cover is
     // taken at the longer lifetime's price.
     let short = tokens.cache_write.saturating_sub(tokens.cache_write_long);
-    let split = counts
-        .cache_creation
-        .and_then(|split| split.ephemeral_5m_input_tokens);
+    let split = counts.cache_creation.and_then(|split| split.ephemeral_5m_input_tokens);
     said(&mut tokens.input, counts.input_tokens);
     said(&mut tokens.cache_read, counts.cache_read_input_tokens);
     said(&mut tokens.cache_write, counts.cache_creation_input_tokens);
@@ -322,9 +291,7 @@ fn read_counts(tally: &mut Tally, counts: Counts, extent: Extent) {
     said(&mut tokens.output, counts.output_tokens);
     said(
         &mut tokens.web_searches,
-        counts
-            .server_tool_use
-            .and_then(|used| used.web_search_requests),
+        counts.server_tool_use.and_then(|used| used.web_search_requests),
     );
     let terms = &mut usage.terms;
     *terms = ServedTerms {
@@ -333,10 +300,7 @@ fn read_counts(tally: &mut Tally, counts: Counts, extent: Extent) {
         geo: counts.inference_geo.or_else(|| terms.geo.take()),
     };
     usage.context_tokens = tokens.input + tokens.cache_read + tokens.cache_write;
-    if let Some(iterations) = counts
-        .iterations
-        .filter(|iterations| !iterations.is_empty())
-    {
+    if let Some(iterations) = counts.iterations.filter(|iterations| !iterations.is_empty()) {
         read_iterations(tally, iterations);
     }
     if tally.extent != Extent::Whole {

@@ -29,14 +29,7 @@ struct Open {
 
 impl Call {
     pub(crate) fn new(number: u64, permit: Permit, recorder: Recorder, arrived: Instant) -> Self {
-        let open = Open {
-            number,
-            permit,
-            recorder,
-            arrived,
-            first_byte: None,
-            status: 0,
-        };
+        let open = Open { number, permit, recorder, arrived, first_byte: None, status: 0 };
         Self { open: Some(open) }
     }
 
@@ -49,16 +42,13 @@ impl Call {
     /// A byte of the answer's body is here.
     pub(crate) fn arrived(&mut self) {
         if let Some(open) = &mut self.open {
-            open.first_byte
-                .get_or_insert_with(|| open.arrived.elapsed());
+            open.first_byte.get_or_insert_with(|| open.arrived.elapsed());
         }
     }
 
     /// Whether the provider took the call.
     pub(crate) fn is_accepted(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_some_and(|open| (200..300).contains(&open.status))
+        self.open.as_ref().is_some_and(|open| (200..300).contains(&open.status))
     }
 
     pub(crate) const fn is_open(&self) -> bool {
@@ -80,12 +70,8 @@ impl Call {
     pub(crate) fn abort(&mut self, reason: &str, tally: &Tally) {
         let outcome = self.outcome(tally);
         if let Some(open) = &self.open {
-            let aborted = InferenceAborted {
-                call: open.number,
-                reason: reason.to_owned(),
-            };
-            open.recorder
-                .record(Actor::Meter, Event::InferenceAborted(aborted));
+            let aborted = InferenceAborted { call: open.number, reason: reason.to_owned() };
+            open.recorder.record(Actor::Meter, Event::InferenceAborted(aborted));
         }
         self.close(outcome);
     }
@@ -127,8 +113,7 @@ impl Call {
             duration_ms: milliseconds(open.arrived.elapsed()),
             first_byte_ms: open.first_byte.map(milliseconds),
         };
-        open.recorder
-            .record(Actor::Meter, Event::InferenceSettled(settled));
+        open.recorder.record(Actor::Meter, Event::InferenceSettled(settled));
     }
 }
 

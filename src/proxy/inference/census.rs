@@ -9,6 +9,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::members::{Malformed, Members};
+use crate::gate::AskedCache;
 
 /// What an object with a `type` is, for the bound on its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,33 +30,42 @@ pub(crate) struct Census {
     pub(crate) images: u64,
     pub(crate) opaque: u64,
     pub(crate) hosted: u64,
+    /// Whether a part asks to be written to a cache, and for how long.
+    cache: Cache,
     /// Bytes of strings that are text.
     text: u64,
 }
 
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cache {
+    #[default]
+    Unasked,
+    Asked,
+    /// With a lifetime of its own.
+    AskedFor,
+}
+
 /// Members whose strings are not text that a model reads byte by byte.
-const NOT_TEXT: [&str; 7] = [
-    "data",
-    "url",
-    "image_url",
-    "file_data",
-    "encrypted_content",
-    "signature",
-    "file_url",
-];
+const NOT_TEXT: [&str; 7] =
+    ["data", "url", "image_url", "file_data", "encrypted_content", "signature", "file_url"];
 
 impl Census {
     pub(crate) fn take(members: &Members<'_>, judge: fn(&str) -> Block) -> Result<Self, Malformed> {
         let mut census = Self::default();
         let mut json = serde_json::Deserializer::from_slice(members.body());
-        Walk {
-            census: &mut census,
-            judge,
-            text: Text::Counted,
-        }
-        .deserialize(&mut json)
-        .map_err(Malformed::Json)?;
+        Walk { census: &mut census, judge, text: Text::Counted }
+            .deserialize(&mut json)
+            .map_err(Malformed::Json)?;
         Ok(census)
+    }
+
+    /// The dearest that input can be billed at, where the provider caches only what it is asked to.
+    pub(crate) const fn cache(&self) -> AskedCache {
+        match self.cache {
+            Cache::Unasked => AskedCache::Never,
+            Cache::Asked => AskedCache::Short,
+            Cache::AskedFor => AskedCache::Long,
+        }
     }
 
     /// A low estimate of the request's context: prose and code have fewer than four bytes a token.
@@ -78,11 +88,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn below(&mut self, text: Text) -> Walk<'_> {
-        Walk {
-            census: self.census,
-            judge: self.judge,
-            text,
-        }
+        Walk { census: self.census, judge: self.judge, text }
     }
 }
 
@@ -137,11 +143,13 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
         while let Some(name) = map.next_key::<Cow<'de, str>>()? {
-            let text = if NOT_TEXT.contains(&name.as_ref()) {
-                Text::Skipped
-            } else {
-                Text::Counted
-            };
+            let text =
+                if NOT_TEXT.contains(&name.as_ref()) { Text::Skipped } else { Text::Counted };
+            match name.as_ref() {
+                "cache_control" => self.census.cache = self.census.cache.max(Cache::Asked),
+                "ttl" => self.census.cache = Cache::AskedFor,
+                _ => {}
+            }
             let block = map.next_value_seed(self.below(text))?;
             if name == "type" {
                 match block.unwrap_or(Block::Plain) {
@@ -167,6 +175,18 @@ mod tests {
             "mcp" => Block::Hosted,
             _ => Block::Plain,
         }
+    }
+
+    #[test]
+    fn a_cache_is_seen_however_deep_it_is_asked_for() {
+        let cache = |body: &str| {
+            let members = Members::parse(body.as_bytes()).unwrap();
+            Census::take(&members, judge).unwrap().cache()
+        };
+        assert_eq!(cache(r#"{"text":"\"cache_control\""}"#), AskedCache::Never);
+        assert_eq!(cache(r#"{"a":[{"c\u0061che_control":{}}]}"#), AskedCache::Short);
+        let long = r#"{"a":[{"cache_control":{"ttl":"1h"}},{"cache_control":{}}]}"#;
+        assert_eq!(cache(long), AskedCache::Long);
     }
 
     #[test]

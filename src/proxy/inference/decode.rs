@@ -17,11 +17,7 @@ const MAX_WINDOW_LOG: u32 = 26;
 /// `body` without its `encoding`.
 pub(crate) fn decode(encoding: Option<&str>, body: &Bytes) -> Result<Bytes, Denial> {
     let broken = |cause| Denial::Malformed(Malformed::Compression(cause));
-    match encoding
-        .map(str::trim)
-        .map(str::to_ascii_lowercase)
-        .as_deref()
-    {
+    match encoding.map(str::trim).map(str::to_ascii_lowercase).as_deref() {
         None | Some("" | "identity") => Ok(body.clone()),
         Some("gzip" | "x-gzip") => read(MultiGzDecoder::new(&body[..])),
         Some("deflate") => read(ZlibDecoder::new(&body[..])),
@@ -42,11 +38,7 @@ fn read(decoder: impl Read) -> Result<Bytes, Denial> {
         .take(limit)
         .read_to_end(&mut decoded)
         .map_err(|cause: io::Error| Denial::Malformed(Malformed::Compression(cause)))?;
-    if length > MAX_REQUEST {
-        Err(Denial::TooLarge)
-    } else {
-        Ok(Bytes::from(decoded))
-    }
+    if length > MAX_REQUEST { Err(Denial::TooLarge) } else { Ok(Bytes::from(decoded)) }
 }
 
 #[cfg(test)]
@@ -83,11 +75,8 @@ mod tests {
         ] {
             assert_eq!(decode(encoding, body).unwrap(), plain, "{encoding:?}");
         }
-        for (encoding, body) in [
-            (Some("gzip"), &plain),
-            (Some("zstd"), &gzip),
-            (Some("br"), &gzip),
-        ] {
+        for (encoding, body) in [(Some("gzip"), &plain), (Some("zstd"), &gzip), (Some("br"), &gzip)]
+        {
             let code = decode(encoding, body).unwrap_err().code();
             assert_eq!(code, "malformed", "{encoding:?}");
         }
@@ -96,10 +85,7 @@ mod tests {
     #[test]
     fn a_bomb_is_too_large_and_a_body_that_just_fits_is_not() {
         let mebibytes = |count| (0..count).map(|_| vec![b' '; 1024 * 1024]);
-        assert_eq!(
-            decode(Some("gzip"), &gzip(mebibytes(64))).unwrap().len(),
-            MAX_REQUEST
-        );
+        assert_eq!(decode(Some("gzip"), &gzip(mebibytes(64))).unwrap().len(), MAX_REQUEST);
         let bomb = gzip(mebibytes(65));
         assert!(bomb.len() < 512 * 1024);
         assert!(matches!(decode(Some("gzip"), &bomb), Err(Denial::TooLarge)));

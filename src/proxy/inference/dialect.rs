@@ -49,9 +49,7 @@ pub(crate) enum UsageAsk {
 
 impl fmt::Debug for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dialect")
-            .field("operation", &self.operation)
-            .finish_non_exhaustive()
+        f.debug_struct("Dialect").field("operation", &self.operation).finish_non_exhaustive()
     }
 }
 

@@ -84,25 +84,13 @@ impl Exchange {
         mapped: BTreeMap<ServerName, Provider>,
     ) -> Self {
         let calls = AtomicU64::new(0);
-        Self {
-            shared: Arc::new(Shared {
-                transport,
-                gate,
-                recorder,
-                mapped,
-                calls,
-            }),
-        }
+        Self { shared: Arc::new(Shared { transport, gate, recorder, mapped, calls }) }
     }
 
     /// Whose habits `server` has; only such a server is intercepted.
     #[must_use]
     pub fn provider(&self, server: &ServerName) -> Option<Provider> {
-        self.shared
-            .mapped
-            .get(server)
-            .copied()
-            .or_else(|| provider_of(server.as_str()))
+        self.shared.mapped.get(server).copied().or_else(|| provider_of(server.as_str()))
     }
 
     /// Answers one request. Never fails: a failure is a response in the provider's shape.
@@ -121,12 +109,7 @@ impl Exchange {
         }
         match Route::of(provider, parts.method.as_str(), parts.uri.path()) {
             Route::Billable(dialect) => {
-                let request = Billable {
-                    provider,
-                    dialect,
-                    server,
-                    arrived,
-                };
+                let request = Billable { provider, dialect, server, arrived };
                 Box::pin(self.bill(&request, parts, body)).await
             }
             Route::Free => self.pass(provider, server, parts, body).await,
@@ -144,12 +127,7 @@ impl Exchange {
         body: Body,
     ) -> Response<Body> {
         strip_hop_by_hop(&mut parts.headers);
-        match self
-            .shared
-            .transport
-            .send(server, Request::from_parts(parts, body))
-            .await
-        {
+        match self.shared.transport.send(server, Request::from_parts(parts, body)).await {
             Ok(mut response) => {
                 strip_hop_by_hop(response.headers_mut());
                 response
@@ -162,9 +140,7 @@ impl Exchange {
     }
 
     async fn bill(&self, request: &Billable<'_>, parts: Parts, body: Body) -> Response<Body> {
-        let Billable {
-            provider, dialect, ..
-        } = *request;
+        let Billable { provider, dialect, .. } = *request;
         let body = match Limited::new(body, MAX_REQUEST).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
@@ -192,23 +168,13 @@ impl Exchange {
     }
 
     async fn send(&self, request: &Billable<'_>, mut parts: Parts, order: Order) -> Response<Body> {
-        let Billable {
-            provider,
-            dialect,
-            server,
-            arrived,
-        } = *request;
+        let Billable { provider, dialect, server, arrived } = *request;
         strip_hop_by_hop(&mut parts.headers);
         let headers = &mut parts.headers;
         headers.remove(EXPECT);
         headers.remove(CONTENT_LENGTH);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let Order {
-            body,
-            form,
-            usage,
-            permit,
-        } = order;
+        let Order { body, form, usage, permit } = order;
         if form == Form::Edited {
             headers.remove(CONTENT_ENCODING);
         }
@@ -226,12 +192,7 @@ impl Exchange {
                 request_bytes: body.len() as u64,
             }),
         );
-        let mut call = Call::new(
-            number,
-            permit.leave(),
-            self.shared.recorder.clone(),
-            arrived,
-        );
+        let mut call = Call::new(number, permit.leave(), self.shared.recorder.clone(), arrived);
         let upstream = Request::from_parts(parts, full(body));
         match self.shared.transport.send(server, upstream).await {
             Ok(response) => meter(response, dialect, usage, call),
@@ -313,11 +274,7 @@ fn meter(
 }
 
 fn declared(headers: &HeaderMap) -> Declared {
-    let text = |name| {
-        headers
-            .get(name)
-            .map(|value: &HeaderValue| value.as_bytes())
-    };
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.as_bytes());
     match (text(CONTENT_ENCODING), text(CONTENT_TYPE)) {
         (Some(encoding), _) if !encoding.eq_ignore_ascii_case(b"identity") => Declared::Encoded,
         (_, Some(kind)) if kind.to_ascii_lowercase().starts_with(b"text/event-stream") => {

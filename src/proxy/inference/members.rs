@@ -57,10 +57,7 @@ impl<'a> Members<'a> {
 
     /// The text of a member's value.
     pub(crate) fn value(&self, name: &str) -> Option<&'a str> {
-        self.members
-            .iter()
-            .find(|(member, _)| member == name)
-            .map(|(_, value)| value.get())
+        self.members.iter().find(|(member, _)| member == name).map(|(_, value)| value.get())
     }
 
     /// The most tokens that the request's text can be.
@@ -121,10 +118,8 @@ mod tests {
     use super::*;
 
     fn edited(body: &str, edits: &[(&str, &str)]) -> String {
-        let edits: Vec<(&str, String)> = edits
-            .iter()
-            .map(|(name, value)| (*name, (*value).to_owned()))
-            .collect();
+        let edits: Vec<(&str, String)> =
+            edits.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         Members::parse(body.as_bytes()).unwrap().with(&edits)
     }
 
@@ -136,32 +131,21 @@ mod tests {
             "{\"b\":1.0e2,\"max_tokens\":7,\"a\":{\"z\": [ 1,2 ], \"y\":\"\\u00e9\"}}"
         );
         assert_eq!(edited("{}", &[("max_tokens", "7")]), "{\"max_tokens\":7}");
-        assert_eq!(
-            edited("{\"a\":1}", &[("b", "2"), ("c", "{}")]),
-            "{\"a\":1,\"b\":2,\"c\":{}}"
-        );
+        assert_eq!(edited("{\"a\":1}", &[("b", "2"), ("c", "{}")]), "{\"a\":1,\"b\":2,\"c\":{}}");
     }
 
     #[test]
     fn a_member_that_stands_twice_is_refused_however_it_is_spelled() {
-        for body in [
-            "{\"model\":\"a\",\"model\":\"b\"}",
-            "{\"model\":\"a\",\"mod\\u0065l\":\"b\"}",
-        ] {
-            assert!(
-                matches!(Members::parse(body.as_bytes()), Err(Malformed::Twice)),
-                "{body}"
-            );
+        for body in ["{\"model\":\"a\",\"model\":\"b\"}", "{\"model\":\"a\",\"mod\\u0065l\":\"b\"}"]
+        {
+            assert!(matches!(Members::parse(body.as_bytes()), Err(Malformed::Twice)), "{body}");
         }
     }
 
     #[test]
     fn what_is_not_an_object_is_refused() {
         for body in ["", "[]", "null", "{", "{}x", "\"a\"", "\u{feff}{}"] {
-            assert!(
-                matches!(Members::parse(body.as_bytes()), Err(Malformed::Json(_))),
-                "{body}"
-            );
+            assert!(matches!(Members::parse(body.as_bytes()), Err(Malformed::Json(_))), "{body}");
         }
     }
 }

@@ -35,14 +35,7 @@ enum State {
 impl Metered {
     pub(crate) fn new(inner: Body, meter: Meter, usage: UsageAsk, call: Call) -> Self {
         let left = inner.size_hint().exact();
-        let mut body = Self {
-            inner,
-            meter,
-            usage,
-            call,
-            left,
-            state: State::Open,
-        };
+        let mut body = Self { inner, meter, usage, call, left, state: State::Open };
         if left == Some(0) {
             // Nobody asks for a body without bytes.
             body.finish();
@@ -77,11 +70,7 @@ impl Metered {
         }
         if self.left == Some(0) {
             let rest = self.finish();
-            return if rest.is_empty() {
-                forward
-            } else {
-                [forward, rest].concat().into()
-            };
+            return if rest.is_empty() { forward } else { [forward, rest].concat().into() };
         }
         forward
     }

@@ -23,6 +23,8 @@ mod tally;
 pub(crate) use dialect::{Dialect, UsageAsk};
 pub use exchange::Exchange;
 pub(crate) use openai_chat::is_usage_chunk;
-pub use provider::{Provider, UnknownProvider, provider_of};
+pub use provider::{Provider, UnknownProvider, provider_of, servers};
+#[cfg(test)]
+pub(crate) use route::Route;
 pub(crate) use sse::Splitter;
 pub(crate) use tally::{End, Extent, Tally};

@@ -15,7 +15,7 @@ use super::openai_chat::CHAT;
 use super::openai_responses::{COMPACT, RESPONSES};
 use super::route::Route;
 use super::tally::{End, Extent, Tally};
-use crate::gate::{Adjust, AskedTerms, AskedTier, InputBound, OutputAsk};
+use crate::gate::{Adjust, AskedCache, AskedTerms, AskedTier, InputBound, OutputAsk};
 
 const EMBEDDINGS: Dialect = Dialect {
     operation: "embeddings",
@@ -66,36 +66,14 @@ pub(super) fn route(method: &str, path: &str) -> Route {
 /// How this provider words an error.
 pub(super) fn denial(denial: &Denial) -> (StatusCode, Value) {
     let (status, kind, code) = match denial {
-        Denial::Ceiling(_) => (
-            StatusCode::PAYMENT_REQUIRED,
-            "insufficient_quota",
-            "insufficient_quota",
-        ),
-        Denial::Malformed(_) => (
-            StatusCode::BAD_REQUEST,
-            "invalid_request_error",
-            denial.code(),
-        ),
-        Denial::TooLarge => (
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "invalid_request_error",
-            denial.code(),
-        ),
-        Denial::Unmetered => (
-            StatusCode::FORBIDDEN,
-            "invalid_request_error",
-            denial.code(),
-        ),
-        Denial::Unknown => (
-            StatusCode::NOT_FOUND,
-            "invalid_request_error",
-            denial.code(),
-        ),
-        Denial::Upgrade => (
-            StatusCode::UPGRADE_REQUIRED,
-            "invalid_request_error",
-            denial.code(),
-        ),
+        Denial::Ceiling(_) => {
+            (StatusCode::PAYMENT_REQUIRED, "insufficient_quota", "insufficient_quota")
+        }
+        Denial::Malformed(_) => (StatusCode::BAD_REQUEST, "invalid_request_error", denial.code()),
+        Denial::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", denial.code()),
+        Denial::Unmetered => (StatusCode::FORBIDDEN, "invalid_request_error", denial.code()),
+        Denial::Unknown => (StatusCode::NOT_FOUND, "invalid_request_error", denial.code()),
+        Denial::Upgrade => (StatusCode::UPGRADE_REQUIRED, "invalid_request_error", denial.code()),
         Denial::Upstream => (StatusCode::BAD_GATEWAY, "server_error", denial.code()),
     };
     (status, error(denial, kind, code))
@@ -110,6 +88,11 @@ pub(super) fn asked_tier(tier: Option<&str>) -> AskedTier {
         Some("default" | "flex") => AskedTier::Standard,
         _ => AskedTier::Any,
     }
+}
+
+/// This provider writes to its cache of its own accord, for longer only where it is asked to.
+pub(super) fn cache(retention: Option<&Value>) -> AskedCache {
+    retention.map_or(AskedCache::Short, |_| AskedCache::Long)
 }
 
 /// What a content part or tool is. Tools that the client runs are plain.
@@ -141,10 +124,7 @@ pub(super) fn disjoint(input: u64, details: Option<InputDetails>, output: u64) -
     let cache_read = details.cached_tokens.unwrap_or(0);
     let cache_write = details.cache_write_tokens.unwrap_or(0);
     // A write whose lifetime is not told is taken at the longer one's price.
-    let short = details
-        .cache_write_tokens_details
-        .and_then(|d| d.ttl_30m_tokens)
-        .unwrap_or(0);
+    let short = details.cache_write_tokens_details.and_then(|d| d.ttl_30m_tokens).unwrap_or(0);
     TokenUsage {
         input: input.saturating_sub(cache_read).saturating_sub(cache_write),
         cache_read,
@@ -165,13 +145,7 @@ fn inspect_embeddings(members: &Members<'_>) -> Result<Inspection, Malformed> {
     Ok(Inspection {
         model: request.model.unwrap_or_default(),
         input: InputBound::Tokens(members.text_bound()),
-        output: OutputAsk {
-            limit: None,
-            floor: 0,
-            adjust: Adjust::NoOutput,
-            answers: 1,
-            extra: 0,
-        },
+        output: OutputAsk { limit: None, floor: 0, adjust: Adjust::NoOutput, answers: 1, extra: 0 },
         terms: AskedTerms::default(),
         context_at_least: 0,
         limit_field: "",

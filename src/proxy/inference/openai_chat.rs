@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::census::Census;
 use super::dialect::{Dialect, Inspection, UsageAsk};
 use super::members::{Malformed, Members};
-use super::openai::{self, IMAGE, InputDetails, asked_tier, block, disjoint};
+use super::openai::{self, IMAGE, InputDetails, asked_tier, block, cache, disjoint};
 use super::tally::{End, Extent, Tally};
 use crate::gate::{Adjust, AskedTerms, InputBound, OutputAsk, Speed};
 
@@ -30,6 +30,7 @@ struct Request {
     n: Option<u64>,
     prediction: Option<Value>,
     service_tier: Option<String>,
+    prompt_cache_retention: Option<Value>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     web_search_options: Option<Value>,
@@ -52,9 +53,7 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
         InputBound::Tokens(members.text_bound().saturating_add(images))
     };
     let old_limit = request.max_completion_tokens.is_none() && request.max_tokens.is_some();
-    let told = request
-        .stream_options
-        .is_some_and(|options| options.include_usage == Some(true));
+    let told = request.stream_options.is_some_and(|options| options.include_usage == Some(true));
     Ok(Inspection {
         model: request.model.unwrap_or_default(),
         input,
@@ -69,14 +68,11 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
         terms: AskedTerms {
             tier: asked_tier(request.service_tier.as_deref()),
             speed: Speed::Standard,
+            cache: cache(request.prompt_cache_retention.as_ref()),
             web_searches: 0,
         },
         context_at_least: census.context_at_least(),
-        limit_field: if old_limit {
-            "max_tokens"
-        } else {
-            "max_completion_tokens"
-        },
+        limit_field: if old_limit { "max_tokens" } else { "max_completion_tokens" },
         // Some servers refuse the option on requests that do not stream.
         usage: if request.stream == Some(true) && !told {
             UsageAsk::Inject
@@ -89,10 +85,7 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
 /// The value of `stream_options` that asks for usage.
 pub(super) fn stream_options(members: &Members<'_>) -> String {
     let asked = String::from("{\"include_usage\":true}");
-    match members
-        .value("stream_options")
-        .map(|value| Members::parse(value.as_bytes()))
-    {
+    match members.value("stream_options").map(|value| Members::parse(value.as_bytes())) {
         Some(Ok(options)) => options.with(&[("include_usage", "true".to_owned())]),
         Some(Err(_)) | None => asked,
     }
@@ -140,15 +133,7 @@ fn read_event(tally: &mut Tally, data: &[u8]) {
     });
     let error = chunk.error.is_some();
     let told = chunk.usage.is_some();
-    read_chunk(
-        tally,
-        chunk,
-        if finished {
-            Extent::Whole
-        } else {
-            Extent::Input
-        },
-    );
+    read_chunk(tally, chunk, if finished { Extent::Whole } else { Extent::Input });
     if error || (finished && told && tally.end == End::Open) {
         tally.end = End::Said;
     }

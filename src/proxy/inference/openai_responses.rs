@@ -11,18 +11,12 @@ use super::census::Census;
 use super::denial::Denial;
 use super::dialect::{Dialect, Inspection, UsageAsk};
 use super::members::{Malformed, Members};
-use super::openai::{self, IMAGE, InputDetails, asked_tier, block, disjoint};
+use super::openai::{self, IMAGE, InputDetails, asked_tier, block, cache, disjoint};
 use super::tally::{End, Extent, Tally};
 use crate::gate::{Adjust, AskedTerms, Fees, InputBound, OutputAsk, Speed};
 
-pub(super) const RESPONSES: Dialect = Dialect {
-    operation: "chat",
-    kind: CallKind::Turn,
-    ceiling,
-    inspect,
-    read_event,
-    read_answer,
-};
+pub(super) const RESPONSES: Dialect =
+    Dialect { operation: "chat", kind: CallKind::Turn, ceiling, inspect, read_event, read_answer };
 
 /// Rewrites a long context into a short one. It takes no limit of its own.
 pub(super) const COMPACT: Dialect = Dialect {
@@ -52,6 +46,7 @@ struct Request {
     conversation: Option<Value>,
     prompt: Option<Value>,
     service_tier: Option<String>,
+    prompt_cache_retention: Option<Value>,
     background: Option<bool>,
     tools: Option<Vec<Tool>>,
 }
@@ -82,6 +77,7 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
         terms: AskedTerms {
             tier: asked_tier(request.service_tier.as_deref()),
             speed: Speed::Standard,
+            cache: cache(request.prompt_cache_retention.as_ref()),
             web_searches,
         },
         context_at_least: census.context_at_least(),
@@ -92,31 +88,16 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
 
 fn inspect_compact(members: &Members<'_>) -> Result<Inspection, Malformed> {
     let inspection = inspect(members)?;
-    let output = OutputAsk {
-        limit: None,
-        adjust: Adjust::Fixed,
-        ..inspection.output
-    };
-    Ok(Inspection {
-        output,
-        ..inspection
-    })
+    let output = OutputAsk { limit: None, adjust: Adjust::Fixed, ..inspection.output };
+    Ok(Inspection { output, ..inspection })
 }
 
 /// The most input that the call can be billed for, and the searches it may run.
 fn input_bound(members: &Members<'_>, request: &Request, census: &Census) -> (InputBound, u64) {
     if census.hosted > 0 {
-        let listed = |tool: &Tool| {
-            tool.kind
-                .as_deref()
-                .is_some_and(|k| k.starts_with("web_search"))
-        };
-        let searches = request
-            .tools
-            .iter()
-            .flatten()
-            .filter(|tool| listed(tool))
-            .count() as u64;
+        let listed =
+            |tool: &Tool| tool.kind.as_deref().is_some_and(|k| k.starts_with("web_search"));
+        let searches = request.tools.iter().flatten().filter(|tool| listed(tool)).count() as u64;
         return match request.max_tool_calls {
             Some(calls) if searches == census.hosted => {
                 (InputBound::Windows(calls.saturating_add(1)), calls)
@@ -124,19 +105,12 @@ fn input_bound(members: &Members<'_>, request: &Request, census: &Census) -> (In
             _ => (InputBound::Unbounded("a tool run by the provider"), 0),
         };
     }
-    let stored = [
-        &request.previous_response_id,
-        &request.conversation,
-        &request.prompt,
-    ];
+    let stored = [&request.previous_response_id, &request.conversation, &request.prompt];
     if census.opaque > 0 || stored.iter().any(|value| value.is_some()) {
         return (InputBound::Windows(1), 0);
     }
     let images = census.images.saturating_mul(IMAGE);
-    (
-        InputBound::Tokens(members.text_bound().saturating_add(images)),
-        0,
-    )
+    (InputBound::Tokens(members.text_bound().saturating_add(images)), 0)
 }
 
 #[derive(Deserialize)]
@@ -199,11 +173,7 @@ fn read(tally: &mut Tally, answer: Answer) {
     usage.model = answer.model.or_else(|| usage.model.take());
     usage.terms.tier = answer.service_tier;
     let Some(counts) = answer.usage else { return };
-    usage.tokens = disjoint(
-        counts.input_tokens,
-        counts.input_tokens_details,
-        counts.output_tokens,
-    );
+    usage.tokens = disjoint(counts.input_tokens, counts.input_tokens_details, counts.output_tokens);
     usage.context_tokens = counts.input_tokens;
     for item in answer.output.into_iter().flatten() {
         match item.kind.as_deref() {

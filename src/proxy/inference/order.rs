@@ -42,10 +42,7 @@ pub(crate) fn prepare(
     body: &Bytes,
     gate: &dyn Gate,
 ) -> Result<Order, Refused> {
-    let unread = |denial| Refused {
-        model: String::new(),
-        denial,
-    };
+    let unread = |denial| Refused { model: String::new(), denial };
     let malformed = |cause| unread(Denial::Malformed(cause));
     let text = decode(encoding, body).map_err(unread)?;
     let members = Members::parse(&text).map_err(malformed)?;
@@ -55,10 +52,7 @@ pub(crate) fn prepare(
     let permit = match gate.admit(&ask) {
         Ok(permit) => permit.hold(),
         Err(refusal) => {
-            return Err(Refused {
-                model: ask.model,
-                denial: Denial::Ceiling(refusal),
-            });
+            return Err(Refused { model: ask.model, denial: Denial::Ceiling(refusal) });
         }
     };
     let mut edits = Vec::new();
@@ -76,12 +70,7 @@ pub(crate) fn prepare(
     } else {
         (Bytes::from(members.with(&edits)), Form::Edited)
     };
-    Ok(Order {
-        body,
-        form,
-        usage,
-        permit,
-    })
+    Ok(Order { body, form, usage, permit })
 }
 
 fn ask(provider: Provider, dialect: &Dialect, inspection: Inspection) -> Ask {

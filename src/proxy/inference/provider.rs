@@ -50,17 +50,19 @@ impl FromStr for Provider {
     type Err = UnknownProvider;
 
     fn from_str(text: &str) -> Result<Self, UnknownProvider> {
-        ALL.into_iter()
-            .find(|provider| provider.name() == text)
-            .ok_or(UnknownProvider)
+        ALL.into_iter().find(|provider| provider.name() == text).ok_or(UnknownProvider)
     }
 }
 
 /// The provider whose own server `name` is; `name` is in lower case without a trailing dot.
 #[must_use]
 pub fn provider_of(name: &str) -> Option<Provider> {
-    ALL.into_iter()
-        .find(|provider| provider.servers().contains(&name))
+    ALL.into_iter().find(|provider| provider.servers().contains(&name))
+}
+
+/// Every server that is some provider's own.
+pub fn servers() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().flat_map(|provider| provider.servers().iter().copied())
 }
 
 #[cfg(test)]
@@ -71,11 +73,7 @@ mod tests {
     fn only_exact_server_names_are_a_providers() {
         assert_eq!(provider_of("api.anthropic.com"), Some(Provider::Anthropic));
         assert_eq!(provider_of("api.openai.com"), Some(Provider::OpenAi));
-        for name in [
-            "anthropic.com",
-            "xapi.anthropic.com",
-            "api.anthropic.com.evil.test",
-        ] {
+        for name in ["anthropic.com", "xapi.anthropic.com", "api.anthropic.com.evil.test"] {
             assert_eq!(provider_of(name), None, "{name:?}");
         }
     }

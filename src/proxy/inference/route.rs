@@ -50,12 +50,7 @@ mod tests {
             (Anthropic, "GET", "/v1/models/claude-opus-5-5", "free"),
             (Anthropic, "POST", "/v1/messages/batches", "unmetered"),
             (Anthropic, "GET", "/v1/files/x/content", "unmetered"),
-            (
-                Anthropic,
-                "GET",
-                "/v1/organizations/me/api_keys",
-                "unmetered",
-            ),
+            (Anthropic, "GET", "/v1/organizations/me/api_keys", "unmetered"),
             (Anthropic, "GET", "/v1/messages", "unknown"),
             (Anthropic, "POST", "/v1//messages", "unknown"),
             (Anthropic, "POST", "/V1/Messages", "unknown"),
@@ -78,11 +73,7 @@ mod tests {
             (OpenAi, "GET", "/v1/responses/resp_1", "unknown"),
             (OpenAi, "POST", "/v1/messages", "unknown"),
         ] {
-            assert_eq!(
-                operation(provider, method, path),
-                expected,
-                "{method} {path}"
-            );
+            assert_eq!(operation(provider, method, path), expected, "{method} {path}");
         }
     }
 }

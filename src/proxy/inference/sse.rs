@@ -52,20 +52,14 @@ impl Splitter {
     /// Takes the next piece and tells `each` about the events that it completes.
     pub(crate) fn feed(&mut self, piece: &[u8], mut each: impl FnMut(Event<'_>)) {
         if self.overflowed {
-            each(Event {
-                raw: piece,
-                data: b"",
-            });
+            each(Event { raw: piece, data: b"" });
             return;
         }
         self.raw.extend_from_slice(piece);
         let mut start = 0;
         while let Some(end) = self.next_line() {
             if end == Line::Blank {
-                each(Event {
-                    raw: &self.raw[start..self.line],
-                    data: &self.data,
-                });
+                each(Event { raw: &self.raw[start..self.line], data: &self.data });
                 start = self.line;
                 self.data.clear();
                 self.lines = Lines::Without;
@@ -75,10 +69,7 @@ impl Splitter {
         self.line -= start;
         if self.raw.len() > MAX_EVENT {
             self.overflowed = true;
-            each(Event {
-                raw: &self.raw,
-                data: b"",
-            });
+            each(Event { raw: &self.raw, data: b"" });
             self.raw = Vec::new();
             self.data = Vec::new();
         }
@@ -95,10 +86,7 @@ impl Splitter {
             self.read_line(line.start, line.end);
         }
         if !self.raw.is_empty() {
-            each(Event {
-                raw: &self.raw,
-                data: &self.data,
-            });
+            each(Event { raw: &self.raw, data: &self.data });
         }
         self.raw.clear();
         self.data.clear();
@@ -146,17 +134,12 @@ impl Splitter {
         if line.is_empty() {
             return Line::Blank;
         }
-        let value = if line == b"data" {
-            Some(&b""[..])
-        } else {
-            line.strip_prefix(b"data:")
-        };
+        let value = if line == b"data" { Some(&b""[..]) } else { line.strip_prefix(b"data:") };
         if let Some(value) = value {
             if self.lines == Lines::Data {
                 self.data.push(b'\n');
             }
-            self.data
-                .extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+            self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
             self.lines = Lines::Data;
         }
         Line::Full
@@ -225,10 +208,7 @@ mod tests {
         let large = vec![b'x'; MAX_EVENT];
         let (data, raw) = split(&[b"data: 1\n\ndata: ", &large, b"\n\ndata: 2\n\n"]);
         assert_eq!(data, ["1"]);
-        assert_eq!(
-            raw,
-            [b"data: 1\n\ndata: ", &large[..], b"\n\ndata: 2\n\n"].concat()
-        );
+        assert_eq!(raw, [b"data: 1\n\ndata: ", &large[..], b"\n\ndata: 2\n\n"].concat());
     }
 
     #[test]

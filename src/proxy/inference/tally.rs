@@ -35,10 +35,6 @@ impl Tally {
     pub(crate) fn extent(&self) -> Extent {
         let tokens = self.usage.total();
         let input = [tokens.input, tokens.cache_read, tokens.cache_write];
-        if input.iter().all(|&count| count == 0) {
-            Extent::Nothing
-        } else {
-            self.extent
-        }
+        if input.iter().all(|&count| count == 0) { Extent::Nothing } else { self.extent }
     }
 }

@@ -6,7 +6,7 @@
 use kvro_ledger::PicoUsd;
 use kvro_ledger::event::TokenUsage;
 
-use crate::gate::{AskedTerms, AskedTier, ServedTerms, Speed};
+use crate::gate::{AskedCache, AskedTerms, AskedTier, ServedTerms, Speed};
 
 /// What one model costs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +59,7 @@ impl Price {
     /// What `usage` costs at the terms that served it.
     #[must_use]
     pub fn cost(&self, usage: &TokenUsage, terms: &ServedTerms) -> Option<PicoUsd> {
-        let input = usage
-            .input
-            .saturating_add(usage.cache_read)
-            .saturating_add(usage.cache_write);
+        let input = usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write);
         let rates = self.served(terms.tier.as_deref(), input)?;
         let tokens = [self.geo(terms), self.speed(terms)?]
             .into_iter()
@@ -94,14 +91,9 @@ impl Price {
             Speed::Standard => None,
             Speed::Fast => Some(self.fast?),
         };
-        let raised = |rate| {
-            [self.us, fast]
-                .into_iter()
-                .flatten()
-                .fold(rate, |r, f| f.of(r))
-        };
+        let raised = |rate| [self.us, fast].into_iter().flatten().fold(rate, |r, f| f.of(r));
         Some(UnitCeiling {
-            input: raised(dearest.input_at_most()),
+            input: raised(dearest.input_at_most(terms.cache)),
             output: raised(dearest.output),
             web_search: self.web_search,
         })
@@ -146,10 +138,7 @@ impl Price {
     }
 
     /// Outer `None`: served at a speed that has no price.
-    #[expect(
-        clippy::option_option,
-        reason = "no factor and no price are different answers"
-    )]
+    #[expect(clippy::option_option, reason = "no factor and no price are different answers")]
     fn speed(&self, terms: &ServedTerms) -> Option<Option<Factor>> {
         match terms.speed.as_deref() {
             None | Some("standard") => Some(None),
@@ -189,11 +178,13 @@ impl Rates {
         }
     }
 
-    fn input_at_most(&self) -> PicoUsd {
-        self.input
-            .max(self.cache_read)
-            .max(self.cache_write)
-            .max(self.cache_write_long)
+    fn input_at_most(&self, cache: AskedCache) -> PicoUsd {
+        let read = self.input.max(self.cache_read);
+        match cache {
+            AskedCache::Never => read,
+            AskedCache::Short => read.max(self.cache_write),
+            AskedCache::Long => read.max(self.cache_write).max(self.cache_write_long),
+        }
     }
 }
 
@@ -217,11 +208,7 @@ mod tests {
 
     fn cost(model: &str, usage: TokenUsage, terms: &ServedTerms) -> Option<String> {
         let table = PriceTable::builtin().unwrap();
-        table
-            .price(model)
-            .unwrap()
-            .cost(&usage, terms)
-            .map(|cost| cost.to_string())
+        table.price(model).unwrap().cost(&usage, terms).map(|cost| cost.to_string())
     }
 
     fn known(text: &str) -> Option<String> {
@@ -229,10 +216,7 @@ mod tests {
     }
 
     fn tier(name: &str) -> ServedTerms {
-        ServedTerms {
-            tier: Some(name.to_owned()),
-            ..ServedTerms::default()
-        }
+        ServedTerms { tier: Some(name.to_owned()), ..ServedTerms::default() }
     }
 
     /// What a client's own table said for the same numbers, to the last digit.
@@ -247,10 +231,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_token_is_priced_once_at_its_own_rate() {
-        assert_eq!(
-            cost("claude-opus-5-5", ORACLE, &ServedTerms::default()),
-            known("0.0169")
-        );
+        assert_eq!(cost("claude-opus-5-5", ORACLE, &ServedTerms::default()), known("0.0169"));
     }
 
     #[test]
@@ -260,88 +241,55 @@ mod tests {
             geo: Some(geo.to_owned()),
             ..ServedTerms::default()
         };
-        assert_eq!(
-            cost("claude-opus-5-5", ORACLE, &terms("standard", "global")),
-            known("0.0169")
-        );
-        assert_eq!(
-            cost("claude-opus-5-5", ORACLE, &terms("fast", "us")),
-            known("0.03718")
-        );
-        let searched = TokenUsage {
-            web_searches: 3,
-            ..ORACLE
-        };
-        assert_eq!(
-            cost("claude-opus-5-5", searched, &terms("fast", "us")),
-            known("0.06718")
-        );
+        assert_eq!(cost("claude-opus-5-5", ORACLE, &terms("standard", "global")), known("0.0169"));
+        assert_eq!(cost("claude-opus-5-5", ORACLE, &terms("fast", "us")), known("0.03718"));
+        let searched = TokenUsage { web_searches: 3, ..ORACLE };
+        assert_eq!(cost("claude-opus-5-5", searched, &terms("fast", "us")), known("0.06718"));
         assert_eq!(cost("claude-sonnet-5", ORACLE, &terms("fast", "us")), None);
         assert_eq!(cost("claude-opus-5-5", ORACLE, &terms("warp", "us")), None);
     }
 
     #[test]
     fn a_long_request_is_priced_whole_at_the_long_rate() {
-        let usage = |input| TokenUsage {
-            input,
-            output: 1_000,
-            ..TokenUsage::default()
-        };
+        let usage = |input| TokenUsage { input, output: 1_000, ..TokenUsage::default() };
         let standard = ServedTerms::default();
         assert_eq!(cost("gpt-6-sol", usage(272_000), &standard), known("0.554"));
-        assert_eq!(
-            cost("gpt-6-sol", usage(272_001), &standard),
-            known("1.103004")
-        );
-        let cached = TokenUsage {
-            cache_read: 100_001,
-            ..TokenUsage::default()
-        };
-        assert_eq!(
-            cost("claude-haiku-5-5", cached, &standard),
-            known("0.00500005")
-        );
+        assert_eq!(cost("gpt-6-sol", usage(272_001), &standard), known("1.103004"));
+        let cached = TokenUsage { cache_read: 100_001, ..TokenUsage::default() };
+        assert_eq!(cost("claude-haiku-5-5", cached, &standard), known("0.00500005"));
     }
 
     #[test]
     fn the_served_tier_prices_the_call_and_an_unlisted_one_has_no_price() {
-        let usage = |input| TokenUsage {
-            input,
-            ..TokenUsage::default()
-        };
-        assert_eq!(
-            cost("gpt-6-sol", usage(1_000), &tier("default")),
-            known("0.002")
-        );
-        assert_eq!(
-            cost("gpt-6-sol", usage(1_000), &tier("priority")),
-            known("0.004")
-        );
-        assert_eq!(
-            cost("gpt-6-sol", usage(1_000), &tier("flex")),
-            known("0.001")
-        );
-        assert_eq!(
-            cost("gpt-6-sol", usage(300_000), &tier("priority")),
-            known("2.4")
-        );
+        let usage = |input| TokenUsage { input, ..TokenUsage::default() };
+        assert_eq!(cost("gpt-6-sol", usage(1_000), &tier("default")), known("0.002"));
+        assert_eq!(cost("gpt-6-sol", usage(1_000), &tier("priority")), known("0.004"));
+        assert_eq!(cost("gpt-6-sol", usage(1_000), &tier("flex")), known("0.001"));
+        assert_eq!(cost("gpt-6-sol", usage(300_000), &tier("priority")), known("2.4"));
         // gpt-5.4 lists no priority rate for long requests.
-        assert_eq!(
-            cost("gpt-5.4", usage(300_000), &tier("priority")),
-            known("1.5")
-        );
+        assert_eq!(cost("gpt-5.4", usage(300_000), &tier("priority")), known("1.5"));
         assert_eq!(cost("gpt-6-sol", usage(1_000), &tier("hyper")), None);
         assert_eq!(cost("gpt-5.1-codex", usage(1_000), &tier("priority")), None);
     }
 
     #[test]
     fn a_search_without_a_listed_fee_has_no_price() {
-        let searched = TokenUsage {
-            web_searches: 1,
-            ..TokenUsage::default()
-        };
+        let searched = TokenUsage { web_searches: 1, ..TokenUsage::default() };
         assert_eq!(cost("gpt-4o", searched, &ServedTerms::default()), None);
         assert_eq!(cost("o3", searched, &ServedTerms::default()), known("0.01"));
+    }
+
+    #[test]
+    fn input_is_held_at_the_price_of_the_cache_that_the_request_asks_for() {
+        let table = PriceTable::builtin().unwrap();
+        let price = table.price("claude-opus-4-5").unwrap();
+        let input = |cache| {
+            let terms = AskedTerms { cache, ..AskedTerms::default() };
+            price.ceiling(1, &terms).map(|units| units.input.pico())
+        };
+        assert_eq!(input(AskedCache::Never), Some(5_000_000));
+        assert_eq!(input(AskedCache::Short), Some(6_250_000));
+        assert_eq!(input(AskedCache::Long), Some(10_000_000));
     }
 
     #[test]
@@ -354,13 +302,7 @@ mod tests {
             output: 9,
             ..ORACLE
         };
-        for model in [
-            "claude-opus-5-5",
-            "claude-haiku-5-5",
-            "gpt-6-sol",
-            "gpt-5.4",
-            "gpt-4o",
-        ] {
+        for model in ["claude-opus-5-5", "claude-haiku-5-5", "gpt-6-sol", "gpt-5.4", "gpt-4o"] {
             let price = table.price(model).unwrap();
             let input = usage.input + usage.cache_read + usage.cache_write;
             let ceiling = price.ceiling(input, &AskedTerms::default()).unwrap();

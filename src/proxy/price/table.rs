@@ -9,10 +9,8 @@ use serde::Deserialize;
 use super::rates::{Factor, Price, Rates, Variant};
 
 /// The prices that the program is built with.
-const BUILTIN: &str = include_str!(concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../policies/prices.toml"
-));
+const BUILTIN: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/prices.toml"));
 
 /// Every price that is known, by model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,14 +96,8 @@ impl PriceTable {
         let toml: TableToml = toml::from_str(text).map_err(PriceError::Syntax)?;
         let mut table = Self::default();
         for row in &toml.price {
-            if table
-                .rows
-                .insert(row.model.clone(), row.resolve()?)
-                .is_some()
-            {
-                return Err(PriceError::Twice {
-                    model: row.model.clone(),
-                });
+            if table.rows.insert(row.model.clone(), row.resolve()?).is_some() {
+                return Err(PriceError::Twice { model: row.model.clone() });
             }
         }
         Ok(table)
@@ -121,11 +113,7 @@ impl PriceTable {
     /// that a gateway or cloud puts before it.
     #[must_use]
     pub fn price(&self, model: &str) -> Option<&Price> {
-        let exact = |name: &str| {
-            self.rows
-                .get(name)
-                .or_else(|| self.rows.get(without_date(name)))
-        };
+        let exact = |name: &str| self.rows.get(name).or_else(|| self.rows.get(without_date(name)));
         exact(model).or_else(|| exact(without_prefix(model)))
     }
 }
@@ -145,11 +133,7 @@ impl PriceRow {
                     [&row.input, &row.output],
                     [&row.cache_read, &row.cache_write, &row.cache_write_long],
                 )?;
-                Ok(Variant {
-                    tier: row.tier.clone(),
-                    above: row.above,
-                    rates,
-                })
+                Ok(Variant { tier: row.tier.clone(), above: row.above, rates })
             })
             .collect::<Result<_, PriceError>>()?;
         // A fee for 1,000 searches is divided by 1,000; the million-token division is 1,000 more.
@@ -158,16 +142,8 @@ impl PriceRow {
             base,
             when,
             web_search: self.web_search.as_deref().map(fee).transpose()?,
-            us: self
-                .us
-                .as_deref()
-                .map(|text| self.factor("us", text))
-                .transpose()?,
-            fast: self
-                .fast
-                .as_deref()
-                .map(|text| self.factor("fast", text))
-                .transpose()?,
+            us: self.us.as_deref().map(|text| self.factor("us", text)).transpose()?,
+            fast: self.fast.as_deref().map(|text| self.factor("fast", text)).transpose()?,
             context: self.context,
             max_output: self.max_output,
         })
@@ -181,8 +157,7 @@ impl PriceRow {
     ) -> Result<Rates, PriceError> {
         let input = self.per_token("input", input)?;
         let or = |field, text: &Option<String>, otherwise| {
-            text.as_deref()
-                .map_or(Ok(otherwise), |text| self.per_token(field, text))
+            text.as_deref().map_or(Ok(otherwise), |text| self.per_token(field, text))
         };
         let cache_write = or("cache_write", write, input)?;
         Ok(Rates {
@@ -196,28 +171,20 @@ impl PriceRow {
 
     fn amount(&self, field: &'static str, text: &str) -> Result<PicoUsd, PriceError> {
         let model = || self.model.clone();
-        text.parse().map_err(|cause| PriceError::Amount {
-            model: model(),
-            field,
-            cause,
-        })
+        text.parse().map_err(|cause| PriceError::Amount { model: model(), field, cause })
     }
 
     fn per_token(&self, field: &'static str, text: &str) -> Result<PicoUsd, PriceError> {
         const MILLION: u128 = 1_000_000;
         let per_million = self.amount(field, text)?.pico();
         if per_million % MILLION != 0 {
-            return Err(PriceError::TooFine {
-                model: self.model.clone(),
-                field,
-            });
+            return Err(PriceError::TooFine { model: self.model.clone(), field });
         }
         Ok(PicoUsd::new(per_million / MILLION))
     }
 
     fn factor(&self, field: &'static str, text: &str) -> Result<Factor, PriceError> {
-        self.amount(field, text)
-            .map(|amount| Factor::new(amount.pico()))
+        self.amount(field, text).map(|amount| Factor::new(amount.pico()))
     }
 }
 
@@ -264,10 +231,7 @@ mod tests {
         let table = PriceTable::builtin().unwrap();
         assert!(table.rows.len() > 60);
         for (model, price) in &table.rows {
-            assert!(
-                price.base.input > PicoUsd::ZERO,
-                "{model} has no price for input"
-            );
+            assert!(price.base.input > PicoUsd::ZERO, "{model} has no price for input");
         }
     }
 
@@ -287,14 +251,7 @@ mod tests {
         }
         assert_eq!(table.price("gpt-4o-2024-08-06"), table.price("gpt-4o"));
         assert_ne!(table.price("gpt-4o-2024-05-13"), table.price("gpt-4o"));
-        for name in [
-            "claude-opus-5.5",
-            "CLAUDE-OPUS-5-5",
-            "gpt-6.2-sol",
-            "auto",
-            "",
-            "-20260901",
-        ] {
+        for name in ["claude-opus-5.5", "CLAUDE-OPUS-5-5", "gpt-6.2-sol", "auto", "", "-20260901"] {
             assert_eq!(table.price(name), None, "{name:?}");
         }
     }
@@ -307,10 +264,7 @@ mod tests {
     fn a_wrong_price_is_an_error_that_names_the_row() {
         let error = |rows: &str| PriceTable::parse(&table(rows)).unwrap_err().to_string();
         let row = |rest: &str| format!("[[price]]\nmodel = \"m\"\n{rest}\n");
-        assert_eq!(
-            error(&row("input = \"-1\"\noutput = \"1\"")),
-            "cannot read input of m"
-        );
+        assert_eq!(error(&row("input = \"-1\"\noutput = \"1\"")), "cannot read input of m");
         assert_eq!(
             error(&row("input = \"1\"\noutput = \"0.0000001\"")),
             "output of m is finer than a pico-dollar for one token"
@@ -319,10 +273,7 @@ mod tests {
             error(&row("input = \"1\"\noutput = \"1\"\nimput = \"2\"")),
             "cannot read the prices"
         );
-        assert_eq!(
-            error(&row("input = \"1\"\noutput = \"1\"").repeat(2)),
-            "m is listed twice"
-        );
+        assert_eq!(error(&row("input = \"1\"\noutput = \"1\"").repeat(2)), "m is listed twice");
     }
 
     #[test]
