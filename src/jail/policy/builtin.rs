@@ -39,8 +39,5 @@ pub fn profile_names() -> Vec<&'static str> {
 }
 
 fn find(texts: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
-    texts
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|&(_, text)| text)
+    texts.iter().find(|(known, _)| *known == name).map(|&(_, text)| text)
 }

@@ -18,10 +18,7 @@ pub struct Origin {
 impl Origin {
     #[must_use]
     pub fn command_line() -> Self {
-        Self {
-            layer: COMMAND_LINE.into(),
-            line: 0,
-        }
+        Self { layer: COMMAND_LINE.into(), line: 0 }
     }
 
     /// Whether the program itself brought it along.
@@ -52,18 +49,10 @@ pub struct Entry<T> {
 impl<T> Entry<T> {
     /// What a flag says.
     pub fn typed(value: T) -> Self {
-        Self {
-            value,
-            why: None,
-            origin: Origin::command_line(),
-        }
+        Self { value, why: None, origin: Origin::command_line() }
     }
 
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Entry<U> {
-        Entry {
-            value: change(self.value),
-            why: self.why,
-            origin: self.origin,
-        }
+        Entry { value: change(self.value), why: self.why, origin: self.origin }
     }
 }

@@ -147,11 +147,7 @@ impl fmt::Display for Problem {
             .map(|c| if c == '\t' { '\t' } else { ' ' })
             .collect();
         writeln!(f, "{}", self.what)?;
-        writeln!(
-            f,
-            "{margin}--> {}:{}:{}",
-            self.source, self.line, self.column
-        )?;
+        writeln!(f, "{margin}--> {}:{}:{}", self.source, self.line, self.column)?;
         writeln!(f, "{margin} |")?;
         writeln!(f, "{number} | {}", self.text)?;
         write!(f, "{margin} | {before}{}", "^".repeat(self.width))?;
@@ -164,10 +160,7 @@ impl fmt::Display for Problem {
 
 /// The nearest character boundary at or before `offset`.
 fn floor(body: &str, offset: usize) -> usize {
-    (0..=offset.min(body.len()))
-        .rev()
-        .find(|&at| body.is_char_boundary(at))
-        .unwrap_or(0)
+    (0..=offset.min(body.len())).rev().find(|&at| body.is_char_boundary(at)).unwrap_or(0)
 }
 
 /// The known word that a person most likely meant.

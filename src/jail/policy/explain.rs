@@ -50,11 +50,7 @@ impl Policy {
         if let Some(rule) = self.files.readable(path) {
             return PathAnswer::Readable(rule);
         }
-        if inside.is_some() {
-            PathAnswer::InWorkspace
-        } else {
-            PathAnswer::NotNamed
-        }
+        if inside.is_some() { PathAnswer::InWorkspace } else { PathAnswer::NotNamed }
     }
 
     /// What holds for the variable `name`.
@@ -63,8 +59,6 @@ impl Policy {
         if let Some(entry) = self.env.setting(name) {
             return EnvAnswer::Set(entry);
         }
-        self.env
-            .passing(name)
-            .map_or(EnvAnswer::Dropped, EnvAnswer::Passes)
+        self.env.passing(name).map_or(EnvAnswer::Dropped, EnvAnswer::Passes)
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 
@@ -21,18 +21,28 @@ use super::entry::Entry;
 pub struct PathGlob {
     typed: String,
     effect: Effect,
-    glob: Glob,
-    matcher: OnceLock<GlobMatcher>,
+    glob: Lazy,
     /// For `dir/**`: matches `dir` itself, the smallest unit that covers all of it.
-    unit: Option<Unit>,
+    unit: Option<Lazy>,
     /// The pattern without its mark and, for `dir/**`, without its tail.
     body: String,
 }
 
+/// A glob whose matcher is shared by all copies of the pattern.
 #[derive(Debug, Clone)]
-struct Unit {
+struct Lazy {
     glob: Glob,
-    matcher: OnceLock<GlobMatcher>,
+    matcher: Arc<OnceLock<GlobMatcher>>,
+}
+
+impl Lazy {
+    fn new(glob: Glob) -> Self {
+        Self { glob, matcher: Arc::default() }
+    }
+
+    fn is_match(&self, path: &Path) -> bool {
+        self.matcher.get_or_init(|| self.glob.compile_matcher()).is_match(path)
+    }
 }
 
 /// What a match means.
@@ -90,35 +100,24 @@ impl FromStr for PathGlob {
         let unit = rest.strip_suffix("/**");
         let body = unit.unwrap_or(rest);
         let anchor = |pattern: &str| {
-            if rest.contains('/') {
-                compile(pattern)
-            } else {
-                compile(&format!("**/{pattern}"))
-            }
+            if rest.contains('/') { compile(pattern) } else { compile(&format!("**/{pattern}")) }
         };
         Ok(Self {
             typed: typed.to_owned(),
             effect,
             glob: anchor(rest)?,
-            matcher: OnceLock::new(),
-            unit: unit
-                .map(|dir| {
-                    anchor(dir).map(|glob| Unit {
-                        glob,
-                        matcher: OnceLock::new(),
-                    })
-                })
-                .transpose()?,
+            unit: unit.map(anchor).transpose()?,
             body: body.to_owned(),
         })
     }
 }
 
-fn compile(pattern: &str) -> Result<Glob, GlobError> {
+fn compile(pattern: &str) -> Result<Lazy, GlobError> {
     GlobBuilder::new(pattern)
         .literal_separator(true)
         .backslash_escape(true)
         .build()
+        .map(Lazy::new)
         .map_err(|error| GlobError::Syntax(error.kind().to_string()))
 }
 
@@ -130,16 +129,11 @@ impl PathGlob {
     }
 
     fn is_match(&self, path: &Path) -> bool {
-        self.matcher
-            .get_or_init(|| self.glob.compile_matcher())
-            .is_match(path)
+        self.glob.is_match(path)
     }
 
     fn is_unit(&self, path: &Path) -> bool {
-        let Some(unit) = &self.unit else { return false };
-        unit.matcher
-            .get_or_init(|| unit.glob.compile_matcher())
-            .is_match(path)
+        self.unit.as_ref().is_some_and(|unit| unit.is_match(path))
     }
 
     /// Whether it could match something below the directory `dir`. Errs towards yes.
@@ -149,8 +143,7 @@ impl PathGlob {
         }
         let literal = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
         let own = self.body.split('/').take_while(literal);
-        own.zip(dir.components())
-            .all(|(own, theirs)| theirs.as_os_str() == own)
+        own.zip(dir.components()).all(|(own, theirs)| theirs.as_os_str() == own)
     }
 }
 
@@ -191,7 +184,7 @@ impl Cover {
         let mut set = GlobSetBuilder::new();
         for glob in self.lists.iter().flatten().map(|entry| &entry.value) {
             if glob.effect == Effect::Match {
-                set.add(glob.glob.clone());
+                set.add(glob.glob.glob.clone());
                 if let Some(unit) = &glob.unit {
                     set.add(unit.glob.clone());
                 }
@@ -211,12 +204,10 @@ impl Cover {
     #[must_use]
     pub fn covers(&self, path: &Path) -> Option<&Entry<PathGlob>> {
         let mut unit = PathBuf::new();
-        path.components()
-            .filter(|part| matches!(part, Component::Normal(_)))
-            .find_map(|part| {
-                unit.push(part);
-                self.covers_unit(&unit)
-            })
+        path.components().filter(|part| matches!(part, Component::Normal(_))).find_map(|part| {
+            unit.push(part);
+            self.covers_unit(&unit)
+        })
     }
 }
 
@@ -246,17 +237,12 @@ mod tests {
     use super::*;
 
     fn cover(words: &[&str]) -> Cover {
-        let list = words
-            .iter()
-            .map(|word| Entry::typed(word.parse().unwrap()))
-            .collect();
+        let list = words.iter().map(|word| Entry::typed(word.parse().unwrap())).collect();
         Cover { lists: vec![list] }
     }
 
     fn rule<'c>(cover: &'c Cover, path: &str) -> Option<&'c str> {
-        cover
-            .covers(Path::new(path))
-            .map(|entry| entry.value.typed.as_str())
+        cover.covers(Path::new(path)).map(|entry| entry.value.typed.as_str())
     }
 
     #[test]

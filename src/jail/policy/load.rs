@@ -59,11 +59,7 @@ pub fn load(
     command: Option<&OsStr>,
 ) -> Result<Loaded, PolicyError> {
     let profiles = Profiles::choose(profile, command)?;
-    let mut reading = Reading {
-        surroundings,
-        workspace,
-        layers: Vec::new(),
-    };
+    let mut reading = Reading { surroundings, workspace, layers: Vec::new() };
     let ceiling = reading.ceiling()?;
     let (mut policy, mut warnings) = reading.chosen(overlay)?;
     lay_under(&profiles, &mut policy);
@@ -75,20 +71,11 @@ pub fn load(
     }
     let rules = policy.net.rules();
     let allowed = |name: &_| matches!(rules.judge_name(name), Decision::Allow(_));
-    warnings.extend(
-        unmet(&profiles, allowed)
-            .into_iter()
-            .map(|entry| Warning::ServerNotAllowed {
-                profile: profiles.agent.name.clone(),
-                server: entry.value.to_string(),
-            }),
-    );
-    Ok(Loaded {
-        policy,
-        layers: reading.layers,
-        warnings,
-        profile: profiles,
-    })
+    warnings.extend(unmet(&profiles, allowed).into_iter().map(|entry| Warning::ServerNotAllowed {
+        profile: profiles.agent.name.clone(),
+        server: entry.value.to_string(),
+    }));
+    Ok(Loaded { policy, layers: reading.layers, warnings, profile: profiles })
 }
 
 /// Parses and resolves one file as a whole policy, the way `policy check` asks for.
@@ -97,11 +84,7 @@ pub fn check(
     workspace: &Path,
     choice: &PolicyChoice,
 ) -> Result<Policy, PolicyError> {
-    let mut reading = Reading {
-        surroundings,
-        workspace,
-        layers: Vec::new(),
-    };
+    let mut reading = Reading { surroundings, workspace, layers: Vec::new() };
     reading.by_choice(choice).map(seal)
 }
 
@@ -121,11 +104,7 @@ pub fn asked_beyond(
     surroundings: &Surroundings,
     workspace: &Path,
 ) -> Result<Vec<Warning>, PolicyError> {
-    let mut reading = Reading {
-        surroundings,
-        workspace,
-        layers: Vec::new(),
-    };
+    let mut reading = Reading { surroundings, workspace, layers: Vec::new() };
     let Some((path, body)) = find_project(workspace)? else {
         return Ok(Vec::new());
     };
@@ -146,8 +125,7 @@ impl Reading<'_> {
         let Some(body) = read_file(&path)? else {
             return Ok(None);
         };
-        self.file(&path, &body, Extends::BuiltinOrFile, None, 0)
-            .map(Some)
+        self.file(&path, &body, Extends::BuiltinOrFile, None, 0).map(Some)
     }
 
     /// The policy that the lookup finds, before profile, flags and ceiling.
@@ -176,10 +154,9 @@ impl Reading<'_> {
         let project = self.file(path, body, Extends::BuiltinOnly, Some(DEFAULT), 0)?;
         let (policy, lost) = meet(seal(project), &user);
         let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
-        let lost = lost.into_iter().map(|widening| Warning::Untrusted {
-            widening,
-            directory: directory.clone(),
-        });
+        let lost = lost
+            .into_iter()
+            .map(|widening| Warning::Untrusted { widening, directory: directory.clone() });
         Ok((policy, lost.collect()))
     }
 
@@ -209,10 +186,7 @@ impl Reading<'_> {
                 Some(word) => format!("did you mean `builtin:{word}`?"),
                 None => format!("known: {}", names.join(", ")),
             };
-            PolicyError::UnknownBuiltin {
-                name: name.to_owned(),
-                hint,
-            }
+            PolicyError::UnknownBuiltin { name: name.to_owned(), hint }
         })?;
         let source = self.source(format!("builtin:{name}"), text, None);
         self.text(&source, Extends::BuiltinOrFile, None, depth)
@@ -243,12 +217,7 @@ impl Reading<'_> {
             source: source.layer.to_string(),
             sha256: digest(source.body.as_bytes()),
         });
-        let implied = || {
-            implied
-                .map(|name| Base::Builtin(name.to_owned()))
-                .into_iter()
-                .collect()
-        };
+        let implied = || implied.map(|name| Base::Builtin(name.to_owned())).into_iter().collect();
         let bases: Vec<Base> = document.extends.unwrap_or_else(implied);
         if depth == MAX_DEPTH && !bases.is_empty() {
             return Err(PolicyError::TooDeep(source.layer.to_string()));
@@ -273,26 +242,17 @@ impl Reading<'_> {
             home: self.surroundings.home.clone(),
             file_dir: file_dir.map(Path::to_owned),
         };
-        Source {
-            layer: layer.into(),
-            body: Arc::from(body),
-            anchors,
-        }
+        Source { layer: layer.into(), body: Arc::from(body), anchors }
     }
 }
 
 /// Puts what the profiles pass and set under what the policy says, which so has the last word.
 fn lay_under(profiles: &Profiles, policy: &mut Policy) {
-    let pass: Vec<_> = profiles
-        .iter()
-        .flat_map(|profile| profile.pass.iter().cloned())
-        .collect();
+    let pass: Vec<_> = profiles.iter().flat_map(|profile| profile.pass.iter().cloned()).collect();
     for list in &mut policy.env.pass {
         list.splice(0..0, pass.iter().cloned());
     }
-    let set = profiles
-        .iter()
-        .flat_map(|profile| profile.set.iter().cloned());
+    let set = profiles.iter().flat_map(|profile| profile.set.iter().cloned());
     policy.env.set.splice(0..0, set);
 }
 
@@ -306,10 +266,7 @@ fn required(path: &Path) -> Result<String, PolicyError> {
 /// The text of a policy file, `None` when there is none. Anything else that keeps it from being
 /// read is an error: a policy that is there must be in force.
 fn read_file(path: &Path) -> Result<Option<String>, PolicyError> {
-    let unreadable = |cause| PolicyError::Unreadable {
-        path: path.to_owned(),
-        cause,
-    };
+    let unreadable = |cause| PolicyError::Unreadable { path: path.to_owned(), cause };
     // A FIFO by that name must not hold the launch up.
     let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY).bits();
     let file = match File::options().read(true).custom_flags(flags).open(path) {
@@ -321,10 +278,7 @@ fn read_file(path: &Path) -> Result<Option<String>, PolicyError> {
         return Err(PolicyError::NotAFile(path.to_owned()));
     }
     let mut body = String::new();
-    let length = file
-        .take(MAX_LEN + 1)
-        .read_to_string(&mut body)
-        .map_err(unreadable)?;
+    let length = file.take(MAX_LEN + 1).read_to_string(&mut body).map_err(unreadable)?;
     if length as u64 > MAX_LEN {
         return Err(PolicyError::TooLong(path.to_owned()));
     }
@@ -332,8 +286,5 @@ fn read_file(path: &Path) -> Result<Option<String>, PolicyError> {
 }
 
 fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

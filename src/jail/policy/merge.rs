@@ -33,11 +33,7 @@ pub struct Widening {
 
 impl fmt::Display for Widening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: `{}` in {} is not in force",
-            self.origin, self.what, self.key
-        )
+        write!(f, "{}: `{}` in {} is not in force", self.origin, self.what, self.key)
     }
 }
 
@@ -81,15 +77,8 @@ impl Draft {
         self.set.get_or_insert_default();
         self.prices.get_or_insert_default();
         self.mode.get_or_insert_with(|| {
-            let origin = Origin {
-                layer: "builtin:closed".into(),
-                line: 0,
-            };
-            Entry {
-                value: NetMode::Closed,
-                why: None,
-                origin,
-            }
+            let origin = Origin { layer: "builtin:closed".into(), line: 0 };
+            Entry { value: NetMode::Closed, why: None, origin }
         });
         self
     }
@@ -157,12 +146,8 @@ pub(super) fn seal(draft: Draft) -> Policy {
         files: FileRules {
             write: draft.write.unwrap_or_default(),
             read: draft.read.unwrap_or_default(),
-            hide: Cover {
-                lists: vec![draft.hide],
-            },
-            protect: Cover {
-                lists: vec![draft.protect],
-            },
+            hide: Cover { lists: vec![draft.hide] },
+            protect: Cover { lists: vec![draft.protect] },
         },
         env: EnvRules {
             pass: vec![draft.pass.unwrap_or_default()],
@@ -185,21 +170,12 @@ fn single<T>(
 
 /// Holds `policy` under `cap` and says what of it was not in force.
 pub(super) fn meet(policy: Policy, cap: &Draft) -> (Policy, Vec<Widening>) {
-    let mut meeting = Meeting {
-        origins: policy.origins,
-        lost: Vec::new(),
-    };
+    let mut meeting = Meeting { origins: policy.origins, lost: Vec::new() };
     let m = &mut meeting;
     let (files, net, limits) = (policy.files, policy.net, policy.limits);
     let typed = &cap.limits;
     let files = FileRules {
-        write: m.grants(
-            "fs.write",
-            files.write,
-            cap.write.as_deref(),
-            narrower_path,
-            shown_path,
-        ),
+        write: m.grants("fs.write", files.write, cap.write.as_deref(), narrower_path, shown_path),
         read: m.grants(
             "fs.read",
             files.read,
@@ -224,13 +200,7 @@ pub(super) fn meet(policy: Policy, cap: &Draft) -> (Policy, Vec<Widening>) {
             ToString::to_string,
         ),
         deny: united(net.deny, &cap.deny, |a, b| a == b),
-        ports: m.grants(
-            "net.ports",
-            net.ports,
-            cap.ports.as_deref(),
-            same,
-            ToString::to_string,
-        ),
+        ports: m.grants("net.ports", net.ports, cap.ports.as_deref(), same, ToString::to_string),
         connect_to: m.grants(
             "net.connect_to",
             net.connect_to,
@@ -245,32 +215,14 @@ pub(super) fn meet(policy: Policy, cap: &Draft) -> (Policy, Vec<Widening>) {
             narrower_block,
             ToString::to_string,
         ),
-        extra_ca: m.grants(
-            "net.extra_ca",
-            net.extra_ca,
-            cap.extra_ca.as_deref(),
-            same,
-            shown_path,
-        ),
+        extra_ca: m.grants("net.extra_ca", net.extra_ca, cap.extra_ca.as_deref(), same, shown_path),
         inference: united(net.inference, &cap.inference, |a, b| a.server == b.server),
     };
-    let wall = cap
-        .limits
-        .max_wall
-        .clone()
-        .map(|entry| entry.map(|span| span.0));
+    let wall = cap.limits.max_wall.clone().map(|entry| entry.map(|span| span.0));
     let limits = Limits {
-        max_turns: m.least(
-            "limits.max_turns",
-            limits.max_turns,
-            typed.max_turns.as_ref(),
-        ),
+        max_turns: m.least("limits.max_turns", limits.max_turns, typed.max_turns.as_ref()),
         max_usd: m.least("limits.max_usd", limits.max_usd, typed.max_usd.as_ref()),
-        max_tokens: m.least(
-            "limits.max_tokens",
-            limits.max_tokens,
-            typed.max_tokens.as_ref(),
-        ),
+        max_tokens: m.least("limits.max_tokens", limits.max_tokens, typed.max_tokens.as_ref()),
         max_context_tokens: m.least(
             "limits.max_context_tokens",
             limits.max_context_tokens,
@@ -292,36 +244,16 @@ pub(super) fn meet(policy: Policy, cap: &Draft) -> (Policy, Vec<Widening>) {
         ),
     };
     let resources = Resources {
-        memory: m.least(
-            "resources.memory",
-            policy.resources.memory,
-            cap.memory.as_ref(),
-        ),
+        memory: m.least("resources.memory", policy.resources.memory, cap.memory.as_ref()),
         pids: m.least("resources.pids", policy.resources.pids, cap.pids.as_ref()),
         cpus: m.least("resources.cpus", policy.resources.cpus, cap.cpus.as_ref()),
     };
-    let require = m.stricter(
-        "isolation.require",
-        policy.require,
-        cap.require.as_ref(),
-        std::cmp::max,
-    );
+    let require =
+        m.stricter("isolation.require", policy.require, cap.require.as_ref(), std::cmp::max);
     let env = m.env(policy.env, cap);
     let prices = m.prices(policy.prices, cap);
     let Meeting { origins, lost } = meeting;
-    (
-        Policy {
-            files,
-            net,
-            limits,
-            resources,
-            require,
-            env,
-            prices,
-            origins,
-        },
-        lost,
-    )
+    (Policy { files, net, limits, resources, require, env, prices, origins }, lost)
 }
 
 /// What a meeting keeps track of while it goes through the keys.
@@ -334,11 +266,7 @@ impl Meeting {
     /// What the program itself brought along and a cap takes away is no news to anyone.
     fn lose(&mut self, key: &'static str, what: String, origin: &Origin) {
         if !origin.is_built_in() {
-            self.lost.push(Widening {
-                key,
-                what,
-                origin: origin.clone(),
-            });
+            self.lost.push(Widening { key, what, origin: origin.clone() });
         }
     }
 
@@ -354,19 +282,13 @@ impl Meeting {
         let Some(cap) = cap else { return own };
         let mut kept: Vec<Entry<T>> = Vec::new();
         for entry in own {
-            let shared: Vec<T> = cap
-                .iter()
-                .filter_map(|theirs| narrower(&entry.value, &theirs.value))
-                .collect();
+            let shared: Vec<T> =
+                cap.iter().filter_map(|theirs| narrower(&entry.value, &theirs.value)).collect();
             let whole = shared.contains(&entry.value);
             if !whole {
                 self.lose(key, shown(&entry.value), &entry.origin);
             }
-            let parts = if whole {
-                vec![entry.value.clone()]
-            } else {
-                shared
-            };
+            let parts = if whole { vec![entry.value.clone()] } else { shared };
             for value in parts {
                 if !kept.iter().any(|kept| kept.value == value) {
                     kept.push(Entry {
@@ -396,12 +318,7 @@ impl Meeting {
 
     fn env(&mut self, mut own: EnvRules, cap: &Draft) -> EnvRules {
         if let Some(theirs) = &cap.pass {
-            for entry in own
-                .pass
-                .iter()
-                .flatten()
-                .filter(|entry| !entry.value.takes_back())
-            {
+            for entry in own.pass.iter().flatten().filter(|entry| !entry.value.takes_back()) {
                 let name = entry.value.body();
                 if super::names::passes(theirs, name).is_none() {
                     self.lose("env.pass", name.to_owned(), &entry.origin);
@@ -427,17 +344,11 @@ impl Meeting {
 
     /// A price of one's own stretches a ceiling on money, so it is a grant.
     fn prices(&mut self, own: Vec<Entry<PriceRow>>, cap: &Draft) -> Vec<Entry<PriceRow>> {
-        let Some(theirs) = cap
-            .prices
-            .as_ref()
-            .or(cap.limits.max_usd.as_ref().map(|_| &NO_PRICES))
+        let Some(theirs) = cap.prices.as_ref().or(cap.limits.max_usd.as_ref().map(|_| &NO_PRICES))
         else {
             return own;
         };
-        for entry in own
-            .iter()
-            .filter(|e| theirs.iter().all(|theirs| theirs.value != e.value))
-        {
+        for entry in own.iter().filter(|e| theirs.iter().all(|theirs| theirs.value != e.value)) {
             self.lose("price", entry.value.model.clone(), &entry.origin);
         }
         theirs.clone()
@@ -504,11 +415,7 @@ fn narrower_path(one: &PathBuf, other: &PathBuf) -> Option<PathBuf> {
 }
 
 fn narrower_block(one: &IpNet, other: &IpNet) -> Option<IpNet> {
-    if other.contains(one) {
-        Some(*one)
-    } else {
-        one.contains(other).then_some(*other)
-    }
+    if other.contains(one) { Some(*one) } else { one.contains(other).then_some(*other) }
 }
 
 /// The servers that both rules allow, when one rule can say it.

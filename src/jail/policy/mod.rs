@@ -11,11 +11,15 @@ mod names;
 mod overlay;
 mod profile;
 mod reader;
+mod render;
 mod rules;
 mod schema;
 mod trust;
 mod units;
 mod warning;
+
+#[cfg(test)]
+mod tests;
 
 pub use builtin::{policy as builtin_policy, policy_names, profile as profile_text, profile_names};
 pub use entry::{COMMAND_LINE, Entry, Origin};
@@ -27,6 +31,7 @@ pub use merge::Widening;
 pub use names::{NameError, NameList, NamePattern, Variable};
 pub use overlay::{EnvWord, Overlay, PolicyChoice};
 pub use profile::{CleanFile, HomePath, Moved, Profile, Profiles, builtin_profile};
+pub use reader::lexical;
 pub use rules::{
     EnvRules, FileRules, InferenceServer, Level, NetMode, NetRules, Policy, PriceRow, Redirect,
     Resources, UnknownLevel, UnknownMode,

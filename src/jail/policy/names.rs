@@ -32,15 +32,8 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let begins = text
-            .bytes()
-            .next()
-            .is_some_and(|first| !first.is_ascii_digit());
-        if begins && text.bytes().all(fits) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NameError)
-        }
+        let begins = text.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        if begins && text.bytes().all(fits) { Ok(Self(text.to_owned())) } else { Err(NameError) }
     }
 }
 
@@ -87,9 +80,7 @@ impl FromStr for NamePattern {
         let body = typed.strip_prefix('!').unwrap_or(typed);
         // A star may stand anywhere, also in front.
         Name::from_str(&body.replace('*', "_"))?;
-        Ok(Self {
-            typed: typed.to_owned(),
-        })
+        Ok(Self { typed: typed.to_owned() })
     }
 }
 

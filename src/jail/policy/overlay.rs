@@ -3,7 +3,8 @@
 //! The person at the keyboard has the user's own authority: flags may widen what files grant, and
 //! only the administrator's ceiling holds them.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use kvro_ledger::PicoUsd;
@@ -12,7 +13,7 @@ use kvro_proxy::HostPattern;
 use super::entry::{Entry, Origin};
 use super::globs::{Cover, PathGlob};
 use super::names::{Name, NameError, NamePattern, Variable};
-use super::reader::normal;
+use super::reader::lexical;
 use super::rules::{Level, NetMode, Policy};
 use super::units::{ByteSize, Cpus, Span};
 use crate::limits::OnLimit;
@@ -69,6 +70,15 @@ impl FromStr for PolicyChoice {
     }
 }
 
+impl fmt::Display for PolicyChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin(name) => write!(f, "builtin:{name}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 impl FromStr for EnvWord {
     type Err = NameError;
 
@@ -77,10 +87,7 @@ impl FromStr for EnvWord {
             None => text.parse().map(Self::Pass),
             Some((name, value)) => {
                 let Name(name) = name.parse()?;
-                Ok(Self::Set(Variable {
-                    name,
-                    value: value.to_owned(),
-                }))
+                Ok(Self::Set(Variable { name, value: value.to_owned() }))
             }
         }
     }
@@ -88,25 +95,16 @@ impl FromStr for EnvWord {
 
 impl Overlay {
     /// Lays the flags over `policy`; `cwd` is where they were typed.
-    pub(super) fn apply(&self, policy: &mut Policy, cwd: &std::path::Path) {
+    pub(super) fn apply(&self, policy: &mut Policy, cwd: &Path) {
         let paths = |paths: &[PathBuf]| -> Vec<_> {
-            paths
-                .iter()
-                .map(|path| Entry::typed(normal(&cwd.join(path))))
-                .collect()
+            paths.iter().map(|path| Entry::typed(lexical(&cwd.join(path)))).collect()
         };
         policy.files.read.extend(paths(&self.read));
         policy.files.write.extend(paths(&self.write));
         extend(&mut policy.files.hide, &self.hide);
         extend(&mut policy.files.protect, &self.protect);
-        policy
-            .net
-            .allow
-            .extend(self.allow_host.iter().cloned().map(Entry::typed));
-        policy
-            .net
-            .deny
-            .extend(self.deny_host.iter().cloned().map(Entry::typed));
+        policy.net.allow.extend(self.allow_host.iter().cloned().map(Entry::typed));
+        policy.net.deny.extend(self.deny_host.iter().cloned().map(Entry::typed));
         for word in &self.env {
             match word {
                 EnvWord::Pass(pattern) => {
@@ -121,55 +119,24 @@ impl Overlay {
     }
 
     fn apply_single_values(&self, policy: &mut Policy) {
-        let Policy {
-            limits,
-            resources,
-            net,
-            require,
-            origins,
-            ..
-        } = policy;
+        let Policy { limits, resources, net, require, origins, .. } = policy;
         let mut set = |key: &'static str, said: bool| {
             if said {
                 origins.insert(key, Origin::command_line());
             }
         };
-        set(
-            "limits.max_turns",
-            replace_some(&mut limits.max_turns, self.max_turns),
-        );
-        set(
-            "limits.max_usd",
-            replace_some(&mut limits.max_usd, self.max_usd),
-        );
-        set(
-            "limits.max_tokens",
-            replace_some(&mut limits.max_tokens, self.max_tokens),
-        );
+        set("limits.max_turns", replace_some(&mut limits.max_turns, self.max_turns));
+        set("limits.max_usd", replace_some(&mut limits.max_usd, self.max_usd));
+        set("limits.max_tokens", replace_some(&mut limits.max_tokens, self.max_tokens));
         let context = replace_some(&mut limits.max_context_tokens, self.max_context_tokens);
         set("limits.max_context_tokens", context);
         let wall = self.max_wall.map(|span| span.0);
         set("limits.max_wall", replace_some(&mut limits.max_wall, wall));
-        set(
-            "limits.warn_at",
-            replace(&mut limits.warn_at, self.warn_at.clone()),
-        );
-        set(
-            "limits.on_limit",
-            replace(&mut limits.on_limit, self.on_limit),
-        );
-        set(
-            "resources.memory",
-            replace_some(&mut resources.memory, self.memory),
-        );
-        set(
-            "resources.pids",
-            replace_some(&mut resources.pids, self.pids),
-        );
-        set(
-            "resources.cpus",
-            replace_some(&mut resources.cpus, self.cpus),
-        );
+        set("limits.warn_at", replace(&mut limits.warn_at, self.warn_at.clone()));
+        set("limits.on_limit", replace(&mut limits.on_limit, self.on_limit));
+        set("resources.memory", replace_some(&mut resources.memory, self.memory));
+        set("resources.pids", replace_some(&mut resources.pids, self.pids));
+        set("resources.cpus", replace_some(&mut resources.cpus, self.cpus));
         set("net.mode", replace(&mut net.mode, self.net));
         set("isolation.require", replace(require, self.require));
     }

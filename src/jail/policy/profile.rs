@@ -82,10 +82,7 @@ pub struct Profiles {
 impl Profiles {
     /// The profile called `name`, else the one that knows `command`, else `generic`.
     pub fn choose(name: Option<&str>, command: Option<&OsStr>) -> Result<Self, PolicyError> {
-        let always = ALWAYS
-            .into_iter()
-            .map(builtin_profile)
-            .collect::<Result<Vec<_>, _>>()?;
+        let always = ALWAYS.into_iter().map(builtin_profile).collect::<Result<Vec<_>, _>>()?;
         let agent = match name {
             Some(name) => builtin_profile(name)?,
             None => guess(command)?,
@@ -95,10 +92,7 @@ impl Profiles {
 
     /// Every profile, the agent's last.
     pub fn iter(&self) -> impl Iterator<Item = &Profile> {
-        let own = !self
-            .always
-            .iter()
-            .any(|profile| profile.name == self.agent.name);
+        let own = !self.always.iter().any(|profile| profile.name == self.agent.name);
         self.always.iter().chain(own.then_some(&self.agent))
     }
 }
@@ -111,28 +105,15 @@ pub fn builtin_profile(name: &str) -> Result<Profile, PolicyError> {
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("known: {}", names.join(", ")),
         };
-        PolicyError::UnknownProfile {
-            name: name.to_owned(),
-            hint,
-        }
+        PolicyError::UnknownProfile { name: name.to_owned(), hint }
     })?;
     // Profiles hold no path that is relative to anything but the home, which is filled in later.
-    let nowhere = Anchors {
-        workspace: "/".into(),
-        home: "/".into(),
-        file_dir: None,
-    };
-    parse(&Source {
-        layer: format!("profile:{name}").into(),
-        body: text.into(),
-        anchors: nowhere,
-    })
+    let nowhere = Anchors { workspace: "/".into(), home: "/".into(), file_dir: None };
+    parse(&Source { layer: format!("profile:{name}").into(), body: text.into(), anchors: nowhere })
 }
 
 fn guess(command: Option<&OsStr>) -> Result<Profile, PolicyError> {
-    let base = command
-        .and_then(|command| Path::new(command).file_name())
-        .and_then(OsStr::to_str);
+    let base = command.and_then(|command| Path::new(command).file_name()).and_then(OsStr::to_str);
     for name in builtin::profile_names() {
         let profile = builtin_profile(name)?;
         if base.is_some_and(|base| profile.commands.iter().any(|known| known == base)) {
@@ -159,26 +140,14 @@ fn parse(source: &Source) -> Result<Profile, PolicyError> {
         let caches = many(top, "caches", home_path)?.unwrap_or_default();
         let never = many(top, "never", home_path)?.unwrap_or_default();
         let read_if_clean = match top.take("read_if_clean") {
-            Some(list) => list
-                .items()?
-                .into_iter()
-                .map(clean_file)
-                .collect::<Result<_, _>>()?,
+            Some(list) => list.items()?.into_iter().map(clean_file).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        let moved = top
-            .take("moved")
-            .map(moved)
-            .transpose()?
-            .unwrap_or_default();
+        let moved = top.take("moved").map(moved).transpose()?.unwrap_or_default();
         let (mut pass, mut set) = (Vec::new(), Vec::new());
         if let Some(mut env) = top.section("env")? {
             pass = many(&mut env, "pass", |v| v.parsed(Mistake::Value))?.unwrap_or_default();
-            set = env
-                .take("set")
-                .map(variables)
-                .transpose()?
-                .unwrap_or_default();
+            set = env.take("set").map(variables).transpose()?.unwrap_or_default();
             env.finish()?;
         }
         Ok(Profile {
@@ -203,25 +172,17 @@ fn home_path(value: &Value<'_>) -> Result<HomePath, PolicyError> {
     let refused = |why: &str| value.refusal(Mistake::Path, word, &why);
     let below = |text: &str| {
         let path = PathBuf::from(text);
-        let plain = path
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
-        plain
-            .then_some(path)
-            .ok_or_else(|| refused("a path is relative to the home and below it"))
+        let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+        plain.then_some(path).ok_or_else(|| refused("a path is relative to the home and below it"))
     };
     match word.strip_prefix('$') {
         None if word.is_empty() => Err(refused("the home itself is never shown")),
         None => below(word).map(HomePath::BelowHome),
         Some(variable) => {
             let (variable, rest) = variable.split_once('/').unwrap_or((variable, ""));
-            let Name(variable) = variable
-                .parse()
-                .map_err(|_cause| refused("this is no variable"))?;
-            Ok(HomePath::BelowVariable {
-                variable,
-                rest: below(rest)?,
-            })
+            let Name(variable) =
+                variable.parse().map_err(|_cause| refused("this is no variable"))?;
+            Ok(HomePath::BelowVariable { variable, rest: below(rest)? })
         }
     }
 }
@@ -231,20 +192,11 @@ fn clean_file(value: Value<'_>) -> Result<Entry<CleanFile>, PolicyError> {
     let mut table = value.section("this entry".to_owned())?;
     let path = home_path(&table.required("value")?)?;
     let markers = table.required("unless")?.items()?;
-    let unless = markers
-        .iter()
-        .map(|v| v.text().map(str::to_lowercase))
-        .collect::<Result<_, _>>()?;
-    let why = table
-        .take("why")
-        .map(|why| why.text().map(Arc::from))
-        .transpose()?;
+    let unless =
+        markers.iter().map(|v| v.text().map(str::to_lowercase)).collect::<Result<_, _>>()?;
+    let why = table.take("why").map(|why| why.text().map(Arc::from)).transpose()?;
     table.finish()?;
-    Ok(Entry {
-        value: CleanFile { path, unless },
-        why,
-        origin,
-    })
+    Ok(Entry { value: CleanFile { path, unless }, why, origin })
 }
 
 fn moved(value: Value<'_>) -> Result<Vec<Moved>, PolicyError> {
@@ -253,11 +205,7 @@ fn moved(value: Value<'_>) -> Result<Vec<Moved>, PolicyError> {
         let Name(variable) = key.parsed(Mistake::Value)?;
         let entry = key.value.entry(home_path)?;
         match entry.value {
-            HomePath::BelowHome(usual) => Ok(Moved {
-                variable,
-                usual,
-                why: entry.why,
-            }),
+            HomePath::BelowHome(usual) => Ok(Moved { variable, usual, why: entry.why }),
             HomePath::BelowVariable { .. } => {
                 let what = "the usual place is below the home";
                 Err(key.value.problem(Mistake::Path, what).into())
@@ -284,10 +232,5 @@ pub(super) fn unmet(
     profiles: &Profiles,
     allowed: impl Fn(&ServerName) -> bool,
 ) -> Vec<&Entry<HostPattern>> {
-    profiles
-        .agent
-        .servers
-        .iter()
-        .filter(|entry| !allowed(entry.value.base()))
-        .collect()
+    profiles.agent.servers.iter().filter(|entry| !allowed(entry.value.base())).collect()
 }

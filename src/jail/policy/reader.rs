@@ -43,12 +43,13 @@ impl Anchors {
             None if word == "~" => self.home.clone(),
             None => base.join(word),
         };
-        normal(&path)
+        lexical(&path)
     }
 }
 
 /// Takes `.` and `..` out of an absolute path by name.
-pub(super) fn normal(path: &Path) -> PathBuf {
+#[must_use]
+pub fn lexical(path: &Path) -> PathBuf {
     use std::path::Component;
     let mut clean = PathBuf::new();
     for part in path.components() {
@@ -73,12 +74,7 @@ impl Source {
             let span = error.span().unwrap_or(0..0);
             self.problem(Mistake::Syntax, error.message().replace('\n', ", "), &span)
         })?;
-        let mut top = Section::new(
-            self,
-            "the top level".to_owned(),
-            table.span(),
-            table.get_ref(),
-        );
+        let mut top = Section::new(self, "the top level".to_owned(), table.span(), table.get_ref());
         let value = read(&mut top)?;
         top.finish()?;
         Ok(value)
@@ -95,10 +91,7 @@ impl Source {
 
     fn origin(&self, span: &Range<usize>) -> Origin {
         let before = self.body.get(..span.start).unwrap_or_default();
-        Origin {
-            layer: Arc::clone(&self.layer),
-            line: before.matches('\n').count() + 1,
-        }
+        Origin { layer: Arc::clone(&self.layer), line: before.matches('\n').count() + 1 }
     }
 }
 
@@ -114,20 +107,10 @@ pub(super) struct Section<'d> {
 impl<'d> Section<'d> {
     fn new(source: &'d Source, name: String, span: Range<usize>, table: &'d DeTable<'d>) -> Self {
         let rest = table.iter().map(|(key, value)| {
-            let value_of = Value {
-                source,
-                value: value.get_ref(),
-                span: value.span(),
-            };
+            let value_of = Value { source, value: value.get_ref(), span: value.span() };
             (key.get_ref().as_ref(), (key.span(), value_of))
         });
-        Self {
-            source,
-            name,
-            span,
-            rest: rest.collect(),
-            asked: Vec::new(),
-        }
+        Self { source, name, span, rest: rest.collect(), asked: Vec::new() }
     }
 
     /// Takes `key`, if it is there.
@@ -139,16 +122,12 @@ impl<'d> Section<'d> {
     pub(super) fn required(&mut self, key: &'static str) -> Result<Value<'d>, PolicyError> {
         self.take(key).ok_or_else(|| {
             let what = format!("{} lacks the key `{key}`", self.name);
-            self.source
-                .problem(Mistake::MissingKey, what, &self.span)
-                .into()
+            self.source.problem(Mistake::MissingKey, what, &self.span).into()
         })
     }
 
     pub(super) fn section(&mut self, key: &'static str) -> Result<Option<Self>, PolicyError> {
-        self.take(key)
-            .map(|value| value.section(format!("[{key}]")))
-            .transpose()
+        self.take(key).map(|value| value.section(format!("[{key}]"))).transpose()
     }
 
     /// Refuses `key`, which this version cannot enforce.
@@ -158,19 +137,14 @@ impl<'d> Section<'d> {
         };
         let what = format!("`{key}` in {} is not supported yet", self.name);
         let hint = "take it out: this version would not enforce it";
-        Err(self
-            .source
-            .problem(Mistake::NotSupported, what, &span)
-            .hint(hint)
-            .into())
+        Err(self.source.problem(Mistake::NotSupported, what, &span).hint(hint).into())
     }
 
     /// Takes every key that is left, in the order of the text.
     pub(super) fn take_rest(&mut self) -> Vec<Key<'d>> {
         let rest = std::mem::take(&mut self.rest).into_iter();
-        let mut rest: Vec<_> = rest
-            .map(|(word, (span, value))| Key { word, span, value })
-            .collect();
+        let mut rest: Vec<_> =
+            rest.map(|(word, (span, value))| Key { word, span, value }).collect();
         rest.sort_by_key(|key| key.span.start);
         rest
     }
@@ -185,11 +159,7 @@ impl<'d> Section<'d> {
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("known keys here: {}", self.asked.join(", ")),
         };
-        Err(self
-            .source
-            .problem(Mistake::UnknownKey, what, &span)
-            .hint(hint)
-            .into())
+        Err(self.source.problem(Mistake::UnknownKey, what, &span).hint(hint).into())
     }
 }
 
@@ -206,13 +176,8 @@ impl Key<'_> {
     where
         T: FromStr<Err: std::fmt::Display>,
     {
-        let at = Value {
-            span: self.span.clone(),
-            ..self.value.clone()
-        };
-        self.word
-            .parse()
-            .map_err(|error: T::Err| at.refusal(mistake, self.word, &error))
+        let at = Value { span: self.span.clone(), ..self.value.clone() };
+        self.word.parse().map_err(|error: T::Err| at.refusal(mistake, self.word, &error))
     }
 }
 
@@ -251,18 +216,11 @@ impl<'d> Value<'d> {
     ) -> Result<Entry<T>, PolicyError> {
         let origin = self.origin();
         if !matches!(self.value, DeValue::Table(_)) {
-            return Ok(Entry {
-                value: parse(self)?,
-                why: None,
-                origin,
-            });
+            return Ok(Entry { value: parse(self)?, why: None, origin });
         }
         let mut table = self.clone().section("this entry".to_owned())?;
         let value = parse(&table.required("value")?)?;
-        let why = table
-            .take("why")
-            .map(|why| why.text().map(Arc::from))
-            .transpose()?;
+        let why = table.take("why").map(|why| why.text().map(Arc::from)).transpose()?;
         table.finish()?;
         Ok(Entry { value, why, origin })
     }
@@ -272,10 +230,7 @@ impl<'d> Value<'d> {
         &self,
         mut parse: impl FnMut(&Self) -> Result<T, PolicyError>,
     ) -> Result<Vec<Entry<T>>, PolicyError> {
-        self.items()?
-            .iter()
-            .map(|item| item.entry(&mut parse))
-            .collect()
+        self.items()?.iter().map(|item| item.entry(&mut parse)).collect()
     }
 
     pub(super) fn items(&self) -> Result<Vec<Self>, PolicyError> {
@@ -286,11 +241,7 @@ impl<'d> Value<'d> {
     }
 
     fn of(&self, item: &'d Spanned<DeValue<'d>>) -> Self {
-        Self {
-            source: self.source,
-            value: item.get_ref(),
-            span: item.span(),
-        }
+        Self { source: self.source, value: item.get_ref(), span: item.span() }
     }
 
     pub(super) fn text(&self) -> Result<&'d str, PolicyError> {
@@ -303,35 +254,23 @@ impl<'d> Value<'d> {
         T: FromStr<Err: std::fmt::Display>,
     {
         let word = self.text()?;
-        word.parse()
-            .map_err(|error: T::Err| self.refusal(mistake, word, &error))
+        word.parse().map_err(|error: T::Err| self.refusal(mistake, word, &error))
     }
 
     /// A whole number in `range`.
     pub(super) fn number(&self, range: Range<u64>) -> Result<u64, PolicyError> {
-        let integer = self
-            .value
-            .as_integer()
-            .ok_or_else(|| self.expected("a whole number"))?;
+        let integer = self.value.as_integer().ok_or_else(|| self.expected("a whole number"))?;
         let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
-        number
-            .filter(|number| range.contains(number))
-            .ok_or_else(|| {
-                let what = format!(
-                    "a number from {} to {} is expected here",
-                    range.start,
-                    range.end - 1
-                );
-                self.problem(Mistake::Value, what).into()
-            })
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let what =
+                format!("a number from {} to {} is expected here", range.start, range.end - 1);
+            self.problem(Mistake::Value, what).into()
+        })
     }
 
     /// A number with or without a decimal point, as it was typed.
     pub(super) fn decimal(&self) -> Result<&'d str, PolicyError> {
-        let whole = self
-            .value
-            .as_integer()
-            .filter(|number| number.radix() == 10);
+        let whole = self.value.as_integer().filter(|number| number.radix() == 10);
         let typed = whole.map(toml::de::DeInteger::as_str);
         let typed = typed.or_else(|| self.value.as_float().map(toml::de::DeFloat::as_str));
         typed.ok_or_else(|| self.expected("a number"))
@@ -359,8 +298,7 @@ impl<'d> Value<'d> {
             | Mistake::Value
             | Mistake::Extends => "value",
         };
-        self.problem(mistake, format!("bad {noun} {word:?}: {cause}"))
-            .into()
+        self.problem(mistake, format!("bad {noun} {word:?}: {cause}")).into()
     }
 
     pub(super) fn expected(&self, wanted: &str) -> PolicyError {
@@ -373,10 +311,6 @@ impl<'d> Value<'d> {
             DeValue::Array(_) => "an array",
             DeValue::Table(_) => "a table",
         };
-        self.problem(
-            Mistake::WrongType,
-            format!("{wanted} is expected here, not {found}"),
-        )
-        .into()
+        self.problem(Mistake::WrongType, format!("{wanted} is expected here, not {found}")).into()
     }
 }

@@ -213,8 +213,7 @@ impl EnvRules {
     /// Whether `name` comes in. A name that is not UTF-8 never does.
     #[must_use]
     pub fn lets_in(&self, name: &OsStr) -> bool {
-        name.to_str()
-            .is_some_and(|name| self.passing(name).is_some())
+        name.to_str().is_some_and(|name| self.passing(name).is_some())
     }
 }
 
@@ -248,11 +247,7 @@ impl FromStr for Level {
     type Err = UnknownLevel;
 
     fn from_str(text: &str) -> Result<Self, UnknownLevel> {
-        if text == "full" {
-            Ok(Self::Full)
-        } else {
-            Err(UnknownLevel)
-        }
+        if text == "full" { Ok(Self::Full) } else { Err(UnknownLevel) }
     }
 }
 

@@ -88,15 +88,9 @@ pub(super) fn parse(source: &Source, extends: Extends) -> Result<Document, Polic
         let version = top.required("version")?;
         if version.number(0..u64::MAX)? != 1 {
             let hint = "this program reads version 1";
-            return Err(version
-                .problem(Mistake::Value, "unknown version")
-                .hint(hint)
-                .into());
+            return Err(version.problem(Mistake::Value, "unknown version").hint(hint).into());
         }
-        let bases = top
-            .take("extends")
-            .map(|value| bases(&value, extends))
-            .transpose()?;
+        let bases = top.take("extends").map(|value| bases(&value, extends)).transpose()?;
         let mut draft = Draft::default();
         if let Some(mut fs) = top.section("fs")? {
             files(&mut fs, &mut draft)?;
@@ -113,8 +107,7 @@ pub(super) fn parse(source: &Source, extends: Extends) -> Result<Document, Polic
             draft.pids = one(&mut resources, "pids", pids)?;
             draft.cpus = one(&mut resources, "cpus", |v| {
                 let word = v.decimal()?;
-                word.parse()
-                    .map_err(|error| v.refusal(Mistake::Value, word, &error))
+                word.parse().map_err(|error| v.refusal(Mistake::Value, word, &error))
             })?;
             resources.finish()?;
         }
@@ -133,10 +126,7 @@ pub(super) fn parse(source: &Source, extends: Extends) -> Result<Document, Polic
         for later in ["secrets", "production", "alert", "pools"] {
             top.refuse(later)?;
         }
-        Ok(Document {
-            extends: bases,
-            draft,
-        })
+        Ok(Document { extends: bases, draft })
     })
 }
 
@@ -156,11 +146,7 @@ fn network(net: &mut Section<'_>, draft: &mut Draft) -> Result<(), PolicyError> 
     draft.connect_to = net.take("connect_to").map(redirects).transpose()?;
     draft.danger_private = many(net, "danger_private", address_block)?;
     draft.extra_ca = many(net, "extra_ca", path_beside_file)?;
-    draft.inference = net
-        .take("inference")
-        .map(inference)
-        .transpose()?
-        .unwrap_or_default();
+    draft.inference = net.take("inference").map(inference).transpose()?.unwrap_or_default();
     for later in ["rule", "publish", "host_ports"] {
         net.refuse(later)?;
     }
@@ -179,13 +165,7 @@ fn ceilings(limits: &mut Section<'_>) -> Result<LimitsDraft, PolicyError> {
             word(v, &[("kill", OnLimit::Kill), ("deny", OnLimit::Deny)])
         })?,
         unknown_price: one(limits, "unknown_price", |v| {
-            word(
-                v,
-                &[
-                    ("deny", UnknownPrice::Deny),
-                    ("danger_allow", UnknownPrice::Allow),
-                ],
-            )
+            word(v, &[("deny", UnknownPrice::Deny), ("danger_allow", UnknownPrice::Allow)])
         })?,
     };
     limits.finish()?;
@@ -197,23 +177,14 @@ fn price(row: &Value<'_>) -> Result<Entry<PriceRow>, PolicyError> {
     let origin = row.origin();
     let mut table = row.clone().section("[[price]]".to_owned())?;
     let model = table.required("model")?.text()?.to_owned();
-    let (input, output) = (
-        rate(&table.required("input")?)?,
-        rate(&table.required("output")?)?,
-    );
+    let (input, output) = (rate(&table.required("input")?)?, rate(&table.required("output")?)?);
     let mut rate_of = |key| table.take(key).map(|value| rate(&value)).transpose();
     let (cache_read, cache_write) = (rate_of("cache_read")?, rate_of("cache_write")?);
     let (cache_write_long, web_search) = (rate_of("cache_write_long")?, rate_of("web_search")?);
     let mut count_of = |key| table.take(key).map(|value| value.number(COUNT)).transpose();
     let (context, max_output) = (count_of("context")?, count_of("max_output")?);
-    let provider = table
-        .take("provider")
-        .map(|v| v.text().map(str::to_owned))
-        .transpose()?;
-    let why = table
-        .take("why")
-        .map(|why| why.text().map(Into::into))
-        .transpose()?;
+    let provider = table.take("provider").map(|v| v.text().map(str::to_owned)).transpose()?;
+    let why = table.take("why").map(|why| why.text().map(Into::into)).transpose()?;
     table.finish()?;
     let value = PriceRow {
         model,
@@ -241,11 +212,7 @@ fn rate(value: &Value<'_>) -> Result<PicoUsd, PolicyError> {
 }
 
 fn bases(value: &Value<'_>, extends: Extends) -> Result<Vec<Base>, PolicyError> {
-    value
-        .items()?
-        .iter()
-        .map(|item| base(item, extends))
-        .collect()
+    value.items()?.iter().map(|item| base(item, extends)).collect()
 }
 
 fn base(item: &Value<'_>, extends: Extends) -> Result<Base, PolicyError> {
@@ -263,10 +230,7 @@ fn base(item: &Value<'_>, extends: Extends) -> Result<Base, PolicyError> {
         (Extends::BuiltinOrFile, Some(dir)) => Ok(Base::File(anchors.absolute(word, dir))),
         (Extends::BuiltinOnly, _) | (Extends::BuiltinOrFile, None) => {
             let what = "only a built-in policy can be extended here";
-            Err(item
-                .problem(Mistake::Extends, what)
-                .hint("write `builtin:NAME`")
-                .into())
+            Err(item.problem(Mistake::Extends, what).hint("write `builtin:NAME`").into())
         }
     }
 }
@@ -307,9 +271,7 @@ pub(super) fn variables(value: Value<'_>) -> Result<Vec<Entry<Variable>>, Policy
 fn plain_text(value: &Value<'_>) -> Result<String, PolicyError> {
     let text = value.text()?;
     if text.contains('\0') {
-        return Err(value
-            .problem(Mistake::Value, "a variable holds no zero byte")
-            .into());
+        return Err(value.problem(Mistake::Value, "a variable holds no zero byte").into());
     }
     Ok(text.to_owned())
 }
@@ -321,10 +283,7 @@ fn path_in_workspace(value: &Value<'_>) -> Result<PathBuf, PolicyError> {
 
 fn path_beside_file(value: &Value<'_>) -> Result<PathBuf, PolicyError> {
     let anchors = &value.source().anchors;
-    path(
-        value,
-        anchors.file_dir.as_deref().unwrap_or(&anchors.workspace),
-    )
+    path(value, anchors.file_dir.as_deref().unwrap_or(&anchors.workspace))
 }
 
 fn path(value: &Value<'_>, base: &Path) -> Result<PathBuf, PolicyError> {
@@ -337,9 +296,7 @@ fn path(value: &Value<'_>, base: &Path) -> Result<PathBuf, PolicyError> {
         return Err(refused("`~` stands only for your own home"));
     }
     if word.contains(['*', '?', '[']) {
-        return Err(refused(
-            "a grant names one directory or file, without wildcards",
-        ));
+        return Err(refused("a grant names one directory or file, without wildcards"));
     }
     let path = value.source().anchors.absolute(word, base);
     if path == Path::new("/") {
@@ -366,11 +323,7 @@ fn percentages(value: &Value<'_>) -> Result<Vec<u8>, PolicyError> {
         let number = item.number(1..101)?;
         u8::try_from(number).map_err(|_cause| item.expected("a percentage"))
     };
-    let mut all = value
-        .items()?
-        .iter()
-        .map(percent)
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut all = value.items()?.iter().map(percent).collect::<Result<Vec<_>, _>>()?;
     all.sort_unstable();
     all.dedup();
     Ok(all)
@@ -378,18 +331,11 @@ fn percentages(value: &Value<'_>) -> Result<Vec<u8>, PolicyError> {
 
 fn word<T: Copy>(value: &Value<'_>, known: &[(&str, T)]) -> Result<T, PolicyError> {
     let typed = value.text()?;
-    known
-        .iter()
-        .find(|(word, _)| *word == typed)
-        .map(|&(_, meaning)| meaning)
-        .ok_or_else(|| {
-            let words: Vec<&str> = known.iter().map(|&(word, _)| word).collect();
-            let hint = format!("one of: {}", words.join(", "));
-            value
-                .problem(Mistake::Value, format!("unknown word {typed:?}"))
-                .hint(hint)
-                .into()
-        })
+    known.iter().find(|(word, _)| *word == typed).map(|&(_, meaning)| meaning).ok_or_else(|| {
+        let words: Vec<&str> = known.iter().map(|&(word, _)| word).collect();
+        let hint = format!("one of: {}", words.join(", "));
+        value.problem(Mistake::Value, format!("unknown word {typed:?}")).hint(hint).into()
+    })
 }
 
 fn one<T>(
@@ -397,10 +343,7 @@ fn one<T>(
     key: &'static str,
     parse: impl FnOnce(&Value<'_>) -> Result<T, PolicyError>,
 ) -> Result<Option<Entry<T>>, PolicyError> {
-    section
-        .take(key)
-        .map(|value| value.entry(parse))
-        .transpose()
+    section.take(key).map(|value| value.entry(parse)).transpose()
 }
 
 /// An array of entries under `key`.
@@ -409,8 +352,5 @@ pub(super) fn many<T>(
     key: &'static str,
     parse: impl FnMut(&Value<'_>) -> Result<T, PolicyError>,
 ) -> Result<Option<Vec<Entry<T>>>, PolicyError> {
-    section
-        .take(key)
-        .map(|value| value.entries(parse))
-        .transpose()
+    section.take(key).map(|value| value.entries(parse)).transpose()
 }

@@ -43,11 +43,7 @@ impl TrustStore {
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Trusted::default(),
             Err(cause) => {
-                return Err(PolicyError::TrustStore {
-                    step: "read",
-                    path,
-                    cause,
-                });
+                return Err(PolicyError::TrustStore { step: "read", path, cause });
             }
         };
         Ok(Self { path, trusted })
@@ -70,17 +66,13 @@ impl TrustStore {
             path: self.path.clone(),
             cause: io::ErrorKind::InvalidFilename.into(),
         })?;
-        self.trusted
-            .directories
-            .insert(name.to_owned(), digest(body));
+        self.trusted.directories.insert(name.to_owned(), digest(body));
         self.write()
     }
 
     /// Takes the trust back; says whether there was any.
     pub fn forget(&mut self, directory: &Path) -> Result<bool, PolicyError> {
-        let removed = directory
-            .to_str()
-            .and_then(|name| self.trusted.directories.remove(name));
+        let removed = directory.to_str().and_then(|name| self.trusted.directories.remove(name));
         if removed.is_some() {
             self.write()?;
         }
@@ -88,14 +80,9 @@ impl TrustStore {
     }
 
     fn write(&self) -> Result<(), PolicyError> {
-        let failed = |cause| PolicyError::TrustStore {
-            step: "write",
-            path: self.path.clone(),
-            cause,
-        };
-        let text = toml::to_string(&self.trusted)
-            .map_err(io::Error::other)
-            .map_err(failed)?;
+        let failed =
+            |cause| PolicyError::TrustStore { step: "write", path: self.path.clone(), cause };
+        let text = toml::to_string(&self.trusted).map_err(io::Error::other).map_err(failed)?;
         replace_file(&self.path, &text).map_err(failed)
     }
 }
@@ -103,37 +90,24 @@ impl TrustStore {
 /// Writes beside the file and renames, so that a reader sees the old text or the new one.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let beside = path.with_extension(format!("toml.{}", std::process::id()));
-    let mut file = fs::File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all());
-    written
-        .and_then(|()| fs::rename(&beside, path))
-        .inspect_err(|_| {
-            // The error that matters is the one that is returned.
-            drop(fs::remove_file(&beside));
-        })
+    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
+        // The error that matters is the one that is returned.
+        drop(fs::remove_file(&beside));
+    })
 }
 
 /// The digest of a policy's text, in hexadecimal.
 pub(super) fn digest(body: &[u8]) -> String {
     use std::fmt::Write as _;
-    Sha256::digest(body)
-        .iter()
-        .fold(String::with_capacity(64), |mut hex, byte| {
-            // Writing to a `String` cannot fail.
-            let _written = write!(hex, "{byte:02x}");
-            hex
-        })
+    Sha256::digest(body).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a `String` cannot fail.
+        let _written = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 #[cfg(test)]
@@ -159,9 +133,6 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         fs::write(state.path().join(FILE), "directories = 3").unwrap();
         let read = TrustStore::read(state.path());
-        assert!(
-            matches!(read, Err(PolicyError::TrustStoreDamaged(_))),
-            "{read:?}"
-        );
+        assert!(matches!(read, Err(PolicyError::TrustStoreDamaged(_))), "{read:?}");
     }
 }

@@ -24,10 +24,7 @@ impl FromStr for ByteSize {
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let (digits, unit) = split_number(text);
-        let shift = match unit
-            .strip_suffix("iB")
-            .or_else(|| unit.strip_suffix('B'))
-            .unwrap_or(unit)
+        let shift = match unit.strip_suffix("iB").or_else(|| unit.strip_suffix('B')).unwrap_or(unit)
         {
             "" => 0,
             "K" | "k" => 10,
@@ -52,9 +49,7 @@ impl FromStr for ByteSize {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-        match units
-            .into_iter()
-            .find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift)
+        match units.into_iter().find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift)
         {
             Some((shift, letter)) => write!(f, "{}{letter}", self.0 >> shift),
             None => write!(f, "{}", self.0),
@@ -84,11 +79,8 @@ impl FromStr for Span {
         let (mut rest, mut total, mut last) = (text, 0_u64, u64::MAX);
         while !rest.is_empty() {
             let (digits, behind) = split_number(rest);
-            let (letters, next) = behind.split_at(
-                behind
-                    .find(|c: char| !c.is_ascii_alphabetic())
-                    .unwrap_or(behind.len()),
-            );
+            let (letters, next) = behind
+                .split_at(behind.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(behind.len()));
             let unit = match letters {
                 "ms" => 1,
                 "s" => 1_000,
@@ -117,13 +109,9 @@ impl FromStr for Span {
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0.as_millis();
-        for (unit, letters) in [
-            (86_400_000, "d"),
-            (3_600_000, "h"),
-            (60_000, "m"),
-            (1_000, "s"),
-            (1, "ms"),
-        ] {
+        for (unit, letters) in
+            [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")]
+        {
             if rest >= unit {
                 write!(f, "{}{letters}", rest / unit)?;
                 rest %= unit;
@@ -157,9 +145,7 @@ impl FromStr for Cpus {
         }
         let whole: u32 = whole.parse().map_err(|_cause| CpusError)?;
         let part: u32 = format!("{part:0<3}").parse().map_err(|_cause| CpusError)?;
-        let thousandths = whole
-            .checked_mul(1_000)
-            .and_then(|whole| whole.checked_add(part));
+        let thousandths = whole.checked_mul(1_000).and_then(|whole| whole.checked_add(part));
         match thousandths {
             Some(0) | None => Err(CpusError),
             Some(thousandths) => Ok(Self { thousandths }),
@@ -178,10 +164,7 @@ impl fmt::Display for Cpus {
 }
 
 fn split_number(text: &str) -> (&str, &str) {
-    text.split_at(
-        text.find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len()),
-    )
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
 #[cfg(test)]
@@ -201,11 +184,7 @@ mod tests {
             assert_eq!(ByteSize(bytes).to_string(), shown);
         }
         for text in ["", "G", "-1G", "1.5G", "4 G", "4X", "4Gb"] {
-            assert_eq!(
-                text.parse::<ByteSize>(),
-                Err(SizeError::Malformed),
-                "{text:?}"
-            );
+            assert_eq!(text.parse::<ByteSize>(), Err(SizeError::Malformed), "{text:?}");
         }
         assert_eq!("0M".parse::<ByteSize>(), Err(SizeError::Zero));
         assert_eq!("99999999T".parse::<ByteSize>(), Err(SizeError::TooLarge));
@@ -213,12 +192,9 @@ mod tests {
 
     #[test]
     fn durations_are_parts_from_large_to_small() {
-        for (text, millis) in [
-            ("45m", 2_700_000),
-            ("1h30m", 5_400_000),
-            ("250ms", 250),
-            ("1d", 86_400_000),
-        ] {
+        for (text, millis) in
+            [("45m", 2_700_000), ("1h30m", 5_400_000), ("250ms", 250), ("1d", 86_400_000)]
+        {
             let span = Span(Duration::from_millis(millis));
             assert_eq!(text.parse(), Ok(span), "{text}");
             assert_eq!(span.to_string(), text);
@@ -227,10 +203,7 @@ mod tests {
             assert_eq!(text.parse::<Span>(), Err(SpanError::Malformed), "{text:?}");
         }
         assert_eq!("0s".parse::<Span>(), Err(SpanError::Zero));
-        assert_eq!(
-            "999999999999999999d".parse::<Span>(),
-            Err(SpanError::TooLong)
-        );
+        assert_eq!("999999999999999999d".parse::<Span>(), Err(SpanError::TooLong));
     }
 
     #[test]
@@ -239,9 +212,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(Cpus { thousandths }), "{text}");
             assert_eq!(Cpus { thousandths }.to_string(), text);
         }
-        for text in [
-            "", "0", "0.0", "-1", "1.2345", ".5", "1.", "nan", "99999999",
-        ] {
+        for text in ["", "0", "0.0", "-1", "1.2345", ".5", "1.", "nan", "99999999"] {
             assert_eq!(text.parse::<Cpus>(), Err(CpusError), "{text:?}");
         }
     }

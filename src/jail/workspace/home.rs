@@ -68,35 +68,20 @@ pub fn probe(
     let home = real_path(&surroundings.home).unwrap_or_else(|_| surroundings.home.clone());
     // A home of `/` is nobody's: showing parts of it would open the machine.
     if home == Path::new("/") {
-        return HomeView {
-            path: search_path(surroundings, &[], workspace),
-            ..HomeView::default()
-        };
+        return HomeView { path: search_path(surroundings, &[], workspace), ..HomeView::default() };
     }
     let looking = Looking::new(surroundings, profiles, home, workspace);
     let all = |pick: fn(&crate::policy::Profile) -> &[crate::policy::Entry<HomePath>]| {
-        let listed = profiles
-            .iter()
-            .flat_map(move |profile| pick(profile).iter());
-        unique(
-            listed
-                .filter_map(|entry| looking.shown(&looking.place(&entry.value)?))
-                .collect(),
-        )
+        let listed = profiles.iter().flat_map(move |profile| pick(profile).iter());
+        unique(listed.filter_map(|entry| looking.shown(&looking.place(&entry.value)?)).collect())
     };
     let keep = all(|profile| &profile.keep);
     let caches = all(|profile| &profile.caches);
     let mut read = all(|profile| &profile.read);
-    let clean = profiles
-        .iter()
-        .flat_map(|profile| profile.read_if_clean.iter());
+    let clean = profiles.iter().flat_map(|profile| profile.read_if_clean.iter());
     read.extend(clean.filter_map(|entry| looking.clean(&entry.value)));
     // Elsewhere a directory on `PATH` may be anything; a home's own are known to be the user's.
-    for directory in looking
-        .path_entries()
-        .iter()
-        .filter(|dir| dir.starts_with(&looking.home))
-    {
+    for directory in looking.path_entries().iter().filter(|dir| dir.starts_with(&looking.home)) {
         read.extend(looking.with_siblings(directory));
     }
     let found = command
@@ -105,20 +90,10 @@ pub fn probe(
         read.extend(looking.with_siblings(&part));
     }
     let read = smallest(read, &[keep.as_slice(), caches.as_slice()]);
-    let visible: Vec<&Path> = keep
-        .iter()
-        .chain(&read)
-        .chain(&caches)
-        .map(|shown| shown.at.as_path())
-        .collect();
+    let visible: Vec<&Path> =
+        keep.iter().chain(&read).chain(&caches).map(|shown| shown.at.as_path()).collect();
     let path = search_path(surroundings, &visible, workspace);
-    HomeView {
-        home: looking.home,
-        keep,
-        read,
-        caches,
-        path,
-    }
+    HomeView { home: looking.home, keep, read, caches, path }
 }
 
 /// What a probe knows of the account.
@@ -139,29 +114,17 @@ impl<'s> Looking<'s> {
         home: PathBuf,
         workspace: &'s Path,
     ) -> Self {
-        let moved = profiles
-            .iter()
-            .flat_map(|profile| profile.moved.iter())
-            .filter_map(|moved| {
-                let to = surroundings.path_variable(&moved.variable)?;
-                Some((moved.usual.clone(), to.to_owned()))
-            });
+        let moved = profiles.iter().flat_map(|profile| profile.moved.iter()).filter_map(|moved| {
+            let to = surroundings.path_variable(&moved.variable)?;
+            Some((moved.usual.clone(), to.to_owned()))
+        });
         let moved = moved.collect();
-        let mut looking = Self {
-            surroundings,
-            home,
-            workspace,
-            never: BTreeSet::new(),
-            moved,
-        };
+        let mut looking = Self { surroundings, home, workspace, never: BTreeSet::new(), moved };
         let listed = profiles.iter().flat_map(|profile| profile.never.iter());
         let places = listed.filter_map(|entry| looking.place(&entry.value));
         let own = [surroundings.state_dir(), surroundings.config_dir()];
         let mut never: BTreeSet<PathBuf> = places.chain(own).collect();
-        let real: Vec<PathBuf> = never
-            .iter()
-            .filter_map(|path| real_path(path).ok())
-            .collect();
+        let real: Vec<PathBuf> = never.iter().filter_map(|path| real_path(path).ok()).collect();
         never.extend(real);
         looking.never = never;
         looking
@@ -173,20 +136,13 @@ impl<'s> Looking<'s> {
             HomePath::BelowHome(path) => {
                 let moved = self.moved.iter().find_map(|(usual, to)| {
                     let rest = path.strip_prefix(usual).ok()?;
-                    Some(if rest.as_os_str().is_empty() {
-                        to.clone()
-                    } else {
-                        to.join(rest)
-                    })
+                    Some(if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) })
                 });
                 Some(moved.map_or_else(|| self.home.join(path), |path| self.in_real_home(&path)))
             }
             HomePath::BelowVariable { variable, rest } => {
                 let directory = self.surroundings.path_variable(variable)?;
-                let place = directory
-                    .components()
-                    .chain(rest.components())
-                    .collect::<PathBuf>();
+                let place = directory.components().chain(rest.components()).collect::<PathBuf>();
                 Some(self.in_real_home(&place))
             }
         }
@@ -210,10 +166,7 @@ impl<'s> Looking<'s> {
                     .any(|never| never.starts_with(path) || path.starts_with(never))
         };
         let needless = at.starts_with(self.workspace) || is_system(at);
-        (fits(at) && fits(&from) && !needless).then(|| Shown {
-            at: at.to_owned(),
-            from,
-        })
+        (fits(at) && fits(&from) && !needless).then(|| Shown { at: at.to_owned(), from })
     }
 
     /// Shows a settings file only when nothing in it looks like a secret.
@@ -230,10 +183,7 @@ impl<'s> Looking<'s> {
 
     /// The caller's `PATH`, without what is relative: an agent could write there.
     fn path_entries(&self) -> Vec<PathBuf> {
-        path_entries(self.surroundings)
-            .iter()
-            .map(|path| self.in_real_home(path))
-            .collect()
+        path_entries(self.surroundings).iter().map(|path| self.in_real_home(path)).collect()
     }
 
     /// A directory of programs, and what programs look for beside it (`../lib`).
@@ -242,44 +192,23 @@ impl<'s> Looking<'s> {
         if place.file_name() == Some(OsStr::new("bin"))
             && let Some(prefix) = place.parent().filter(|prefix| self.is_prefix(prefix))
         {
-            let beside = [
-                "lib",
-                "lib64",
-                "libexec",
-                "share",
-                "include",
-                "pkg",
-                "pyvenv.cfg",
-            ];
+            let beside = ["lib", "lib64", "libexec", "share", "include", "pkg", "pyvenv.cfg"];
             places.extend(beside.iter().map(|name| prefix.join(name)));
         }
-        places
-            .iter()
-            .filter_map(|place| self.shown(place))
-            .collect()
+        places.iter().filter_map(|place| self.shown(place)).collect()
     }
 
     /// Whether `directory` is where something was installed, and not one that collects the user's
     /// own things: `~/.local` has a `share` of its own.
     fn is_prefix(&self, directory: &Path) -> bool {
-        let common = [
-            self.home.clone(),
-            self.home.join(".local"),
-            self.home.join(".cargo"),
-        ];
+        let common = [self.home.clone(), self.home.join(".local"), self.home.join(".cargo")];
         !common.iter().any(|common| common == directory)
     }
 }
 
 fn path_entries(surroundings: &Surroundings) -> Vec<PathBuf> {
-    let path = surroundings
-        .env
-        .get(OsStr::new("PATH"))
-        .map(std::env::split_paths);
-    path.into_iter()
-        .flatten()
-        .filter(|entry| entry.is_absolute())
-        .collect()
+    let path = surroundings.env.get(OsStr::new("PATH")).map(std::env::split_paths);
+    path.into_iter().flatten().filter(|entry| entry.is_absolute()).collect()
 }
 
 fn search_path(surroundings: &Surroundings, visible: &[&Path], workspace: &Path) -> Vec<PathBuf> {
@@ -324,9 +253,7 @@ fn smallest(shown: Vec<Shown>, others: &[&[Shown]]) -> Vec<Shown> {
     let covered = |one: &Shown| {
         let above = |other: &&Shown| other.at != one.at && one.at.starts_with(&other.at);
         shown.iter().any(|other| above(&other))
-            || others
-                .iter()
-                .any(|list| list.iter().any(|other| one.at.starts_with(&other.at)))
+            || others.iter().any(|list| list.iter().any(|other| one.at.starts_with(&other.at)))
     };
     shown.iter().filter(|one| !covered(one)).cloned().collect()
 }

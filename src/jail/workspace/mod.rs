@@ -7,6 +7,10 @@ mod program;
 mod real;
 mod scan;
 
+#[cfg(test)]
+mod tests;
+
 pub use home::{HomeView, SYSTEM_TREES, Shown, probe};
 pub use place::{PlaceError, settle};
+pub use real::real_path;
 pub use scan::{Kind, Match, Matches, ScanError, scan};

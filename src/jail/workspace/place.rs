@@ -52,14 +52,7 @@ const THE_MACHINES: &[&str] = &[
 ];
 
 /// Homes of keys: what works in there reads them.
-const KEYS: &[&str] = &[
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".kube",
-    ".docker",
-    ".password-store",
-];
+const KEYS: &[&str] = &[".ssh", ".gnupg", ".aws", ".kube", ".docker", ".password-store"];
 
 /// A directory that no agent may work in.
 #[derive(Debug, thiserror::Error)]
@@ -99,10 +92,7 @@ impl PlaceError {
 /// Follows `path` to the directory it names and refuses one that no agent may work in.
 pub fn settle(surroundings: &Surroundings, path: &Path) -> Result<PathBuf, PlaceError> {
     let asked = surroundings.cwd.join(path);
-    let unreachable = |cause| PlaceError::Unreachable {
-        path: asked.clone(),
-        cause,
-    };
+    let unreachable = |cause| PlaceError::Unreachable { path: asked.clone(), cause };
     let place = real_path(&asked).map_err(unreachable)?;
     if !place.is_dir() {
         return Err(PlaceError::NotADirectory(place));
@@ -186,10 +176,7 @@ mod tests {
     #[test]
     fn a_project_below_the_home_is_a_workspace() {
         let host = host();
-        assert_eq!(
-            settle(&host.surroundings, Path::new(".")).unwrap(),
-            host.surroundings.cwd
-        );
+        assert_eq!(settle(&host.surroundings, Path::new(".")).unwrap(), host.surroundings.cwd);
     }
 
     #[test]
@@ -222,10 +209,7 @@ mod tests {
         host.surroundings.state_home = home.join("work/state");
         assert_eq!(refusal(&host, &home.join("work")), "own");
         fs::create_dir_all(host.surroundings.state_dir().join("runs")).unwrap();
-        assert_eq!(
-            refusal(&host, &host.surroundings.state_dir().join("runs")),
-            "own"
-        );
+        assert_eq!(refusal(&host, &host.surroundings.state_dir().join("runs")), "own");
     }
 
     #[test]

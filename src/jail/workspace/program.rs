@@ -23,16 +23,10 @@ pub(super) fn find(command: &OsStr, cwd: &Path, path: &[PathBuf]) -> Option<Prog
     let candidates: Vec<PathBuf> = if Path::new(command).components().count() > 1 {
         vec![cwd.join(command)]
     } else {
-        path.iter()
-            .map(|directory| directory.join(command))
-            .collect()
+        path.iter().map(|directory| directory.join(command)).collect()
     };
-    let found = candidates
-        .into_iter()
-        .find(|candidate| is_program(candidate))?;
-    Some(Program {
-        chain: links(found),
-    })
+    let found = candidates.into_iter().find(|candidate| is_program(candidate))?;
+    Some(Program { chain: links(found) })
 }
 
 impl Program {
@@ -42,12 +36,8 @@ impl Program {
         let package = |file: &PathBuf| {
             let in_modules = |above: &&Path| above.file_name() == Some(OsStr::new("node_modules"));
             let package = file.ancestors().filter(in_modules).last();
-            let directory = file
-                .parent()
-                .filter(|dir| dir.file_name() == Some(OsStr::new("bin")));
-            package
-                .or(directory)
-                .map_or_else(|| file.clone(), Path::to_owned)
+            let directory = file.parent().filter(|dir| dir.file_name() == Some(OsStr::new("bin")));
+            package.or(directory).map_or_else(|| file.clone(), Path::to_owned)
         };
         self.chain.iter().map(package).collect()
     }
@@ -61,10 +51,7 @@ fn links(first: PathBuf) -> Vec<PathBuf> {
     let mut chain = vec![first];
     while let (true, Some(Ok(target))) = (chain.len() < MAX_LINKS, chain.last().map(fs::read_link))
     {
-        let from = chain
-            .last()
-            .and_then(|link| link.parent())
-            .unwrap_or(Path::new("/"));
+        let from = chain.last().and_then(|link| link.parent()).unwrap_or(Path::new("/"));
         // The parent's real path, since `..` in a link counts from there.
         let from = real_path(from).unwrap_or_else(|_| from.to_owned());
         let next = from.join(target);

@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 ///
 /// The kernel walks once and names what it arrived at, so there is no moment between a check of one
 /// component and the use of the next.
-pub(super) fn real_path(path: &Path) -> io::Result<PathBuf> {
+pub fn real_path(path: &Path) -> io::Result<PathBuf> {
     let flags = (OFlag::O_PATH | OFlag::O_CLOEXEC).bits();
     let opened = File::options().read(true).custom_flags(flags).open(path)?;
     std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()))

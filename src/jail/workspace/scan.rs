@@ -110,10 +110,7 @@ enum Step {
 }
 
 fn walker(workspace: &Path) -> WalkParallel {
-    WalkBuilder::new(workspace)
-        .standard_filters(false)
-        .follow_links(false)
-        .build_parallel()
+    WalkBuilder::new(workspace).standard_filters(false).follow_links(false).build_parallel()
 }
 
 /// All patterns at once, since nearly every path matches none.
@@ -124,10 +121,7 @@ struct Sets {
 
 impl Sets {
     fn of(files: &FileRules) -> Result<Self, globset::Error> {
-        Ok(Self {
-            hide: files.hide.any()?,
-            protect: files.protect.any()?,
-        })
+        Ok(Self { hide: files.hide.any()?, protect: files.protect.any()? })
     }
 }
 
@@ -147,10 +141,7 @@ fn visit(
     if path.as_os_str().is_empty() {
         return Step::Onward;
     }
-    let hit = || Match {
-        path: path.to_owned(),
-        kind: kind_of(&entry),
-    };
+    let hit = || Match { path: path.to_owned(), kind: kind_of(&entry) };
     let covers =
         |set: &GlobSet, cover: &Cover| set.is_match(path) && cover.covers_unit(path).is_some();
     if covers(&sets.hide, &files.hide) {
@@ -173,16 +164,11 @@ fn kind_of(entry: &DirEntry) -> Kind {
 /// What vanished during the walk is not there to be covered. What cannot be read is hidden.
 fn unreadable(workspace: &Path, error: ignore::Error) -> Step {
     let path = path_of(&error).unwrap_or(workspace).to_owned();
-    let cause = error
-        .into_io_error()
-        .unwrap_or_else(|| io::ErrorKind::Other.into());
+    let cause = error.into_io_error().unwrap_or_else(|| io::ErrorKind::Other.into());
     match (cause.kind(), path.strip_prefix(workspace)) {
         (io::ErrorKind::NotFound, Ok(below)) if !below.as_os_str().is_empty() => Step::Onward,
         (io::ErrorKind::PermissionDenied, Ok(below)) if !below.as_os_str().is_empty() => {
-            Step::Hide(Match {
-                path: below.to_owned(),
-                kind: Kind::Dir,
-            })
+            Step::Hide(Match { path: below.to_owned(), kind: Kind::Dir })
         }
         _ => Step::Fail(ScanError { path, cause }),
     }
@@ -211,16 +197,9 @@ fn add_targets(workspace: &Path, matches: &mut Vec<Match>) {
         .filter_map(|link| {
             let target = real_path(&workspace.join(&link.path)).ok()?;
             let below = target.strip_prefix(workspace).ok()?;
-            let kind = if target.is_dir() {
-                Kind::Dir
-            } else {
-                Kind::File
-            };
+            let kind = if target.is_dir() { Kind::Dir } else { Kind::File };
             // A link to the workspace itself would cover everything.
-            (!below.as_os_str().is_empty()).then(|| Match {
-                path: below.to_owned(),
-                kind,
-            })
+            (!below.as_os_str().is_empty()).then(|| Match { path: below.to_owned(), kind })
         })
         .collect();
     matches.extend(targets);
@@ -245,19 +224,11 @@ fn add_other_names(workspace: &Path, hidden: &mut Vec<Match>) {
             let Ok(entry) = entry else {
                 return WalkState::Continue;
             };
-            let inode = entry
-                .metadata()
-                .map(|metadata| (metadata.dev(), metadata.ino()));
+            let inode = entry.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
             let is_one = inode.is_ok_and(|inode| inodes.contains(&inode));
             if let (true, Ok(path)) = (is_one, entry.path().strip_prefix(workspace)) {
-                let hit = Match {
-                    path: path.to_owned(),
-                    kind: Kind::File,
-                };
-                names
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(hit);
+                let hit = Match { path: path.to_owned(), kind: Kind::File };
+                names.lock().unwrap_or_else(PoisonError::into_inner).push(hit);
             }
             WalkState::Continue
         })
