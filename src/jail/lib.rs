@@ -1,5 +1,6 @@
 //! The program: command line, policy, supervision and reports.
 
+pub mod budget;
 pub mod limits;
 pub mod policy;
 pub mod surroundings;
