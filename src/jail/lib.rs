@@ -1,7 +1,13 @@
 //! The program: command line, policy, supervision and reports.
 
 pub mod budget;
+pub mod cli;
+pub mod failure;
 pub mod limits;
+pub mod plan;
 pub mod policy;
+pub mod report;
+pub mod start;
+pub mod supervise;
 pub mod surroundings;
 pub mod workspace;

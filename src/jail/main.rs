@@ -1,3 +1,7 @@
 //! The `kvro-jail` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kvro_jail::cli::main()
+}

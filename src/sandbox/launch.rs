@@ -199,11 +199,11 @@ impl Jail {
         self.confinement
     }
 
-    /// What the jail tells next, if it told something; readable is [`AsFd`].
+    /// Waits for what the jail tells next; readable is [`AsFd`].
     ///
-    /// `None` is the end: pid 1 is gone without a word, which is how it looks when it was killed.
-    pub fn try_event(&self) -> io::Result<Option<JailEvent>> {
-        let Some((message, mut fds)) = self.channel.try_receive::<FromJail>()? else {
+    /// `None` is the end: pid 1 is gone.
+    pub fn event(&self) -> io::Result<Option<JailEvent>> {
+        let Some((message, mut fds)) = self.channel.receive::<FromJail>()? else {
             return Ok(None);
         };
         let event = match message {
@@ -263,12 +263,6 @@ impl Jail {
 
     fn ask(&self, request: ToJail) -> io::Result<()> {
         self.channel.send(&request, &[])
-    }
-}
-
-impl AsRawFd for Jail {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.channel.as_fd().as_raw_fd()
     }
 }
 

@@ -1,0 +1,119 @@
+//! `kvro-jail [run] -- CMD`: from flags to a finished run.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use kvro_evidence::RunReport;
+use kvro_ledger::{Clock, RunId, StateDir, read, recover};
+
+use super::args::RunArgs;
+use crate::failure::Failure;
+use crate::policy;
+use crate::report::{Style, summary};
+use crate::start::{self, Request, Say};
+use crate::surroundings::Surroundings;
+use crate::workspace;
+
+/// Runs the command of `args`; gives the exit code of the whole program.
+///
+/// `notes` is where our own words go: the run's streams belong to the command.
+pub(super) fn run(
+    args: &RunArgs,
+    surroundings: &Surroundings,
+    out: &mut dyn Write,
+    notes: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let place = workspace::settle(surroundings, &args.workspace).map_err(|error| {
+        let hint = error.hint();
+        Failure::setup(error).with_hint(hint)
+    })?;
+    let command = args.command.first().map(OsString::as_os_str);
+    let profile = args.profile.as_deref();
+    let loaded = policy::load(surroundings, &place, &args.overlay(), profile, command)
+        .map_err(Failure::setup)?;
+    let say = if args.quiet { Say::Nothing } else { Say::Everything };
+    say.policy(notes, &loaded.warnings);
+    let clock = Clock::system();
+    let run = RunId::new(clock.now(), salt());
+    let request = Request {
+        run: &run,
+        surroundings,
+        workspace: &place,
+        loaded: &loaded,
+        command: &args.command,
+        grace: args.grace.0,
+    };
+    if args.dry_run {
+        let scratch = std::env::temp_dir().join(format!("kvro-jail-{run}"));
+        let printed = start::dry_run(&request, &scratch, out);
+        // Nothing but empty directories is in there.
+        drop(std::fs::remove_dir_all(&scratch));
+        return printed.map(|()| 0);
+    }
+    let state = StateDir::open(&surroundings.state_dir())
+        .map_err(|error| Failure::setup(error).with_hint(start::STATE_HINT))?;
+    close_dead_runs(&state, &clock, say, notes)?;
+    let ended = start::run(&request, &state, &clock, say, notes);
+    conclude(args, &state, &run, say, notes)?;
+    ended.map(|outcome| outcome.code)
+}
+
+/// Closes what an earlier supervisor left open when it was killed.
+fn close_dead_runs(
+    state: &StateDir,
+    clock: &Clock,
+    say: Say,
+    notes: &mut dyn Write,
+) -> Result<(), Failure> {
+    let recovered = recover(state, clock).map_err(|error| {
+        Failure::setup(error).with_hint("`kvro-jail ledger verify` names what is broken")
+    })?;
+    for run in recovered {
+        match run.outcome {
+            Ok(_) => say.line(notes, &format!("closed the ledger of {}, which was cut off", run.run)),
+            Err(error) => {
+                let what = format!("the ledger of {} stays open: {error}", run.run);
+                say.warning(notes, &what, "`kvro-jail ledger verify` tells more");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The summary and the report, as folds over what is on record.
+fn conclude(
+    args: &RunArgs,
+    state: &StateDir,
+    run: &RunId,
+    say: Say,
+    notes: &mut dyn Write,
+) -> Result<(), Failure> {
+    let path = state.ledger_path(run).display().to_string();
+    let entries = read::entries(state, run).map_err(Failure::during_run)?;
+    let report = RunReport::from_entries(&path, &entries);
+    if say == Say::Everything {
+        let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let style = if colours { Style::Coloured } else { Style::Plain };
+        // A stderr that is gone is no reason to fail.
+        drop(notes.write_all(summary(&report, style).as_bytes()));
+    }
+    args.report.as_deref().map_or(Ok(()), |file| write_report(&report, file))
+}
+
+fn write_report(report: &RunReport, file: &Path) -> Result<(), Failure> {
+    let mut text = serde_json::to_string_pretty(report).map_err(Failure::during_run)?;
+    text.push('\n');
+    std::fs::write(file, text)
+        .with_context(|| format!("cannot write the report {}", file.display()))
+        .map_err(Failure::during_run)
+}
+
+/// Tells runs of the same second apart.
+fn salt() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    // The keys of a RandomState come from the kernel's random numbers.
+    let random = RandomState::new().hash_one(std::process::id());
+    u32::try_from(random >> 32).unwrap_or(0)
+}

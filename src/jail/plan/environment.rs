@@ -1,0 +1,67 @@
+//! The agent's environment, by list.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use kvro_ledger::RunId;
+
+use super::certificates::Bundle;
+use super::identity::Person;
+use crate::policy::Policy;
+use crate::surroundings::Surroundings;
+use crate::workspace::HomeView;
+
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// What the agent gets of the caller's environment, and what is set for it.
+///
+/// Later lines win: what the policy sets outranks what is ours, except what says that this is a
+/// jail.
+pub(super) fn environment(
+    surroundings: &Surroundings,
+    policy: &Policy,
+    view: &HomeView,
+    person: &Person,
+    workspace: &Path,
+    run: &RunId,
+) -> Vec<(OsString, OsString)> {
+    let mut env: BTreeMap<OsString, OsString> = BTreeMap::new();
+    let passed = surroundings.env.iter().filter(|(name, _)| policy.env.lets_in(name));
+    env.extend(passed.map(|(name, value)| (name.clone(), value.clone())));
+    let mut set = |name: &str, value: OsString| drop(env.insert(name.into(), value));
+    set("HOME", home(surroundings, view).into());
+    set("USER", person.name.clone().into());
+    set("LOGNAME", person.name.clone().into());
+    set("TMPDIR", "/tmp".into());
+    set("PATH", search_path(view));
+    set("PWD", logical_directory(surroundings, workspace));
+    for (name, value) in Bundle::variables() {
+        set(name, value.into());
+    }
+    for entry in &policy.env.set {
+        set(&entry.value.name, entry.value.value.clone().into());
+    }
+    set("KVRO_JAIL", "1".into());
+    set("KVRO_JAIL_RUN", run.to_string().into());
+    env.into_iter().collect()
+}
+
+/// The home as the caller calls it.
+pub(super) fn home(surroundings: &Surroundings, view: &HomeView) -> std::path::PathBuf {
+    if view.home.as_os_str().is_empty() { surroundings.home.clone() } else { view.home.clone() }
+}
+
+fn search_path(view: &HomeView) -> OsString {
+    std::env::join_paths(&view.path)
+        .ok()
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| USUAL_PATH.into())
+}
+
+/// The caller's `PWD` when it names the directory that the agent starts in.
+fn logical_directory(surroundings: &Surroundings, start: &Path) -> OsString {
+    let logical = surroundings.path_variable("PWD");
+    let names_start = |path: &&Path| *start == **path;
+    logical.filter(names_start).unwrap_or(start).into()
+}

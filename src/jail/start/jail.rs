@@ -1,0 +1,87 @@
+//! The launch, with the two ways around what a filesystem may lack.
+//!
+//! Neither way weakens a promise silently: what is in force is in `isolation.applied`.
+
+use std::io::Write;
+
+use kvro_sandbox::{Host, LaunchError, Plan, Starting, Step, launch};
+
+use super::kit::Kit;
+use super::say::Say;
+use super::story::Request;
+use crate::failure::Failure;
+use crate::plan::{Caches, Ingredients, Layers, Person, RootCaller, compose, person};
+use crate::supervise::Streams;
+
+/// A jail that waits to go, and what it was made as.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) starting: Starting,
+    pub(super) plan: Plan,
+    pub(super) person: Person,
+    pub(super) caches: Caches,
+}
+
+/// Composes and launches.
+///
+/// Where the workspace's filesystem cannot be idmapped, a root caller's agent keeps root's kernel
+/// uid under another name; where there is no overlay, caches are read-only.
+pub(super) fn bring_up(
+    request: &Request<'_>,
+    kit: &Kit,
+    layers: &Layers,
+    streams: Streams,
+    say: Say,
+    notes: &mut dyn Write,
+) -> Result<Launched, Failure> {
+    let (mut root, mut caches) = (RootCaller::Substitute, Caches::Layered);
+    loop {
+        let person = person(root);
+        let plan = plan(request, kit, layers, streams, &person, caches)?;
+        match launch(&plan, request.run.as_str()) {
+            Ok(starting) => return Ok(Launched { starting, plan, person, caches }),
+            Err(LaunchError::Step { step: Step::MapOwners(path), .. })
+                if root == RootCaller::Substitute =>
+            {
+                root = RootCaller::Renamed;
+                let what = format!("{} cannot be idmapped", path.display());
+                say.warning(notes, &what, "run as an ordinary user, or on another filesystem");
+            }
+            Err(LaunchError::Step { step: Step::Overlay(path), .. })
+                if caches == Caches::Layered =>
+            {
+                caches = Caches::ReadOnly;
+                let what = format!("no overlay over {}: caches are read-only", path.display());
+                say.warning(notes, &what, "load the kernel's overlay module");
+            }
+            Err(error) => return Err(Failure::launch(error, &Host::probe())),
+        }
+    }
+}
+
+/// The plan that would be launched first.
+pub(super) fn plan(
+    request: &Request<'_>,
+    kit: &Kit,
+    layers: &Layers,
+    streams: Streams,
+    person: &Person,
+    caches: Caches,
+) -> Result<Plan, Failure> {
+    compose(Ingredients {
+        run: request.run,
+        surroundings: request.surroundings,
+        policy: &request.loaded.policy,
+        workspace: request.workspace,
+        view: &kit.view,
+        layers,
+        caches,
+        person,
+        bundle: &kit.bundle,
+        masks: kit.masks.clone(),
+        door_ports: kit.door_ports.clone(),
+        streams,
+        command: request.command,
+    })
+    .map_err(Failure::setup)
+}

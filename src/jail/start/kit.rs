@@ -1,0 +1,53 @@
+//! Everything that a plan is made from and that takes looking at the machine.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, anyhow};
+use kvro_proxy::RunCa;
+use kvro_sandbox::Mask;
+
+use super::door::{self, ExtraCa};
+use crate::plan::{Bundle, masks};
+use crate::policy::{Loaded, NetMode};
+use crate::surroundings::Surroundings;
+use crate::workspace::{HomeView, probe, scan};
+
+/// What was looked up and made for one run.
+#[derive(Debug)]
+pub struct Kit {
+    pub(super) view: HomeView,
+    pub(super) masks: Vec<Mask>,
+    pub(super) ca: RunCa,
+    pub(super) extra_ca: ExtraCa,
+    pub(super) bundle: Bundle,
+    pub(super) door_ports: Vec<u16>,
+}
+
+impl Kit {
+    /// Scans the workspace while the rest is looked up.
+    pub(super) fn gather(
+        surroundings: &Surroundings,
+        loaded: &Loaded,
+        workspace: &Path,
+        command: Option<&OsStr>,
+    ) -> anyhow::Result<Self> {
+        let net = &loaded.policy.net;
+        thread::scope(|scope| {
+            let files = &loaded.policy.files;
+            let scanning = scope.spawn(move || scan(workspace, files));
+            let view = probe(surroundings, &loaded.profile, workspace, command);
+            let extra_ca = ExtraCa::read(net)?;
+            let ca = door::authority(net, jiff::Timestamp::now())?;
+            let run_ca = if net.mode == NetMode::Closed { String::new() } else { ca.pem() };
+            let bundle = Bundle::new(run_ca, &extra_ca.pem);
+            let matches = scanning
+                .join()
+                .map_err(|_panic| anyhow!("the scan of the workspace broke"))?
+                .context("cannot tell what the policy closes")?;
+            let masks = masks(workspace, &matches);
+            Ok(Self { view, masks, ca, extra_ca, bundle, door_ports: door::ports(net) })
+        })
+    }
+}

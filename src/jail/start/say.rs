@@ -1,0 +1,36 @@
+//! Our own words while a run starts: on stderr, since the streams are the command's.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use crate::policy::Warning;
+use crate::report::harmless;
+
+/// Whether anything is said. Errors always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Say {
+    Everything,
+    Nothing,
+}
+
+impl Say {
+    /// One line with our prefix. A stderr that is gone is no reason to stop.
+    pub fn line(self, notes: &mut dyn Write, line: &str) {
+        if self == Self::Everything {
+            drop(writeln!(notes, "kvro-jail: {}", harmless(line)));
+        }
+    }
+
+    /// A warning and what to do about it.
+    pub fn warning(self, notes: &mut dyn Write, warning: &dyn Display, hint: &str) {
+        self.line(notes, &format!("warning: {warning}"));
+        self.line(notes, &format!("hint: {hint}"));
+    }
+
+    /// What the policy's lookup found worth saying.
+    pub fn policy(self, notes: &mut dyn Write, warnings: &[Warning]) {
+        for warning in warnings {
+            self.warning(notes, warning, &warning.hint());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! A run from its first event to its last.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use kvro_ledger::event::{EndedBy, IsolationApplied, Layer, RunEnded, RunStarted};
+use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, Redactions, RunId, StateDir};
+use kvro_proxy::price::PriceTable;
+use kvro_proxy::{AddressBook, Door, Listeners};
+use kvro_sandbox::{Host, landlock_abi};
+use nix::unistd::getuid;
+
+use super::door;
+use super::jail::{Launched, bring_up};
+use super::kit::Kit;
+use super::say::Say;
+use crate::budget::{Budget, KillSwitch};
+use crate::failure::Failure;
+use crate::plan::{Caches, Layers};
+use crate::policy::{Level, Loaded};
+use crate::supervise::{Cause, EndRequests, Outcome, Session, Status, live, streams};
+use crate::surroundings::Surroundings;
+
+/// A run as it was asked for.
+#[derive(Debug)]
+pub struct Request<'r> {
+    pub run: &'r RunId,
+    pub surroundings: &'r Surroundings,
+    pub workspace: &'r Path,
+    pub loaded: &'r Loaded,
+    pub command: &'r [OsString],
+    pub grace: Duration,
+}
+
+/// Runs `request` to its end; everything that happened is in the closed ledger then.
+///
+/// An error means that nothing was run.
+pub fn run(
+    request: &Request<'_>,
+    state: &StateDir,
+    clock: &Clock,
+    say: Say,
+    notes: &mut dyn Write,
+) -> Result<Outcome, Failure> {
+    let layers = Layers::take(state.path(), request.workspace).map_err(Failure::setup)?;
+    let redactions = Redactions::default();
+    let (ledger, recorder) = Ledger::open(state, request.run.clone(), clock.clone(), redactions)
+        .map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
+    let started = Instant::now();
+    recorder.record(Actor::Supervisor, Event::RunStarted(run_started(request)));
+    let told = tell(request, &layers, state, clock, &recorder, say, notes);
+    let outcome = match &told {
+        Ok(outcome) => outcome.clone(),
+        Err(failure) => Outcome {
+            code: failure.code,
+            ended_by: EndedBy::Setup,
+            reason: format!("{:#}", failure.error),
+        },
+    };
+    let ended = RunEnded {
+        exit_code: outcome.code,
+        ended_by: outcome.ended_by,
+        reason: outcome.reason,
+        duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+    };
+    recorder.record(Actor::Supervisor, Event::RunEnded(ended));
+    let closed = ledger.close();
+    let outcome = told?;
+    // The run happened; that its record is incomplete must not look like success.
+    match closed {
+        Ok(_) => Ok(outcome),
+        Err(error) => Err(Failure::during_run(error)),
+    }
+}
+
+pub const STATE_HINT: &str =
+    "what happens in a jail must be on record: make the state directory ($XDG_STATE_HOME, else \
+     ~/.local/state) writable for you alone, or free some space";
+
+fn tell(
+    request: &Request<'_>,
+    layers: &Layers,
+    state: &StateDir,
+    clock: &Clock,
+    recorder: &Recorder,
+    say: Say,
+    notes: &mut dyn Write,
+) -> Result<Outcome, Failure> {
+    let command = request.command.first().map(OsString::as_os_str);
+    let kit = Kit::gather(request.surroundings, request.loaded, request.workspace, command)
+        .map_err(Failure::setup)?;
+    let streams = streams();
+    let launched = bring_up(request, &kit, layers, streams, say, notes)?;
+    // Nothing runs before what it runs in is on record.
+    let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
+    recorder.record_durably(Actor::Sandbox, applied).map_err(Failure::setup)?;
+    let ends = EndRequests::default();
+    watch_ledger(recorder, ends.clone());
+    let budget = Arc::new(budget(request, recorder, &ends).map_err(Failure::setup)?);
+    let book = Arc::new(AddressBook::default());
+    let net = &request.loaded.policy.net;
+    let config = door::config(net, kit.extra_ca, kit.ca, Arc::clone(&book));
+    let config = config.map_err(Failure::setup)?;
+    let Launched { mut starting, plan, .. } = launched;
+    let listeners = listeners(&mut starting);
+    let gate: Arc<dyn kvro_proxy::gate::Gate> = Arc::<Budget>::clone(&budget);
+    let door = Door::open(config, listeners, gate, recorder.clone()).map_err(Failure::setup)?;
+    say.line(notes, &opening_line(request, state));
+    let session = Session {
+        starting,
+        masks: &plan.masks,
+        door,
+        door_ports: plan.door_ports.clone(),
+        book,
+        recorder: recorder.clone(),
+        ends,
+        streams,
+        grace: request.grace,
+        max_wall: request.loaded.policy.limits.max_wall,
+        program: plan.command.program.to_string_lossy().into_owned(),
+    };
+    let status = status(request, clock.now().to_string(), budget);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the runtime").map_err(Failure::setup)?;
+    let run_dir = state.run_dir(request.run);
+    let outcome = runtime.block_on(live(session, &run_dir, status));
+    // Connections in flight end here; each settles what it may have cost.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    outcome.context("the run could not be supervised").map_err(Failure::during_run)
+}
+
+fn run_started(request: &Request<'_>) -> RunStarted {
+    RunStarted {
+        command: words(request.command),
+        workspace: request.workspace.to_string_lossy().into_owned(),
+        profile: request.loaded.profile.agent.name.clone(),
+        policy: request.loaded.layers.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uid: getuid().as_raw(),
+        pid: std::process::id(),
+    }
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
+    let identity = launched.person.identity;
+    let (inside, kernel) = (identity.inside.uid, identity.kernel.uid);
+    let layer = |name: &str, detail: String| Layer { name: name.to_owned(), detail };
+    let caches = match launched.caches {
+        Caches::Layered => "writable in a private layer",
+        Caches::ReadOnly => "read-only",
+    };
+    IsolationApplied {
+        level: level.to_string(),
+        layers: vec![
+            layer("user_namespace", format!("uid {inside}, to the kernel uid {kernel}")),
+            layer("mount_namespace", format!("{} mounts", launched.plan.mounts.len())),
+            layer("masks", format!("{} names", launched.plan.masks.len())),
+            layer("caches", caches.to_owned()),
+            layer("network_namespace", format!("door on {:?}", launched.plan.door_ports)),
+            layer("other_namespaces", "pid, ipc, uts, cgroup".to_owned()),
+            layer("landlock", format!("abi {}", landlock_abi())),
+            layer("seccomp", "static filters, connect judged".to_owned()),
+            layer("resources", launched.starting.jail.confinement().as_str().to_owned()),
+        ],
+        missing: Host::probe().missing_rights(),
+    }
+}
+
+/// A run that cannot be recorded any more is ended.
+fn watch_ledger(recorder: &Recorder, ends: EndRequests) {
+    recorder.on_failure(move |error| {
+        let reason = format!("the ledger cannot be written: {error}");
+        ends.now(Cause::Failure(reason));
+    });
+}
+
+#[derive(Debug)]
+struct Switch(EndRequests);
+
+impl KillSwitch for Switch {
+    fn limit_reached(&self, _limit: &str, message: &str) {
+        self.0.soon(Cause::Limit(message.to_owned()));
+    }
+
+    fn refused_again(&self) {
+        self.0.hurry();
+    }
+}
+
+fn budget(
+    request: &Request<'_>,
+    recorder: &Recorder,
+    ends: &EndRequests,
+) -> anyhow::Result<Budget> {
+    let policy = &request.loaded.policy;
+    let mut prices = PriceTable::builtin().context("the built-in prices cannot be read")?;
+    for entry in &policy.prices {
+        let row = entry.value.typed();
+        prices.put(&row).with_context(|| format!("the price of {} is no price", row.model))?;
+    }
+    let kill = Arc::new(Switch(ends.clone()));
+    Ok(Budget::new(policy.limits.clone(), prices, recorder.clone(), kill))
+}
+
+fn listeners(starting: &mut kvro_sandbox::Starting) -> Listeners {
+    let door = &mut starting.door;
+    let tcp = std::mem::take(&mut door.tcp);
+    Listeners {
+        tcp: tcp.into_iter().map(|(port, fd)| (port, fd.into())).collect(),
+        dns_udp: std::mem::take(&mut door.dns_udp).into_iter().map(Into::into).collect(),
+        dns_tcp: std::mem::take(&mut door.dns_tcp).into_iter().map(Into::into).collect(),
+    }
+}
+
+fn opening_line(request: &Request<'_>, state: &StateDir) -> String {
+    let policy = request.loaded.layers.last();
+    let policy = policy.map_or("builtin:default", |layer| layer.source.as_str());
+    format!(
+        "run {} in {}, policy {policy}, profile {}; ledger {}",
+        request.run,
+        request.workspace.display(),
+        request.loaded.profile.agent.name,
+        state.ledger_path(request.run).display()
+    )
+}
+
+fn status(
+    request: &Request<'_>,
+    started: String,
+    budget: Arc<Budget>,
+) -> impl Fn() -> Status + use<> {
+    let (run, command) = (request.run.to_string(), words(request.command));
+    let workspace = request.workspace.to_string_lossy().into_owned();
+    move || {
+        let used = budget.used();
+        Status {
+            run: run.clone(),
+            pid: std::process::id(),
+            command: command.clone(),
+            workspace: workspace.clone(),
+            started: started.clone(),
+            turns: used.turns,
+            cost_usd: used.cost.to_string(),
+        }
+    }
+}

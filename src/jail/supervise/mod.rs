@@ -1,0 +1,14 @@
+//! A run while it lives: one loop owns its state, everyone else sends it messages.
+
+mod control;
+mod ending;
+mod outcome;
+mod session;
+mod signals;
+mod terminal;
+
+pub use control::{Answer, ControlError, Request, Status, ask};
+pub use ending::{Cause, EndRequests};
+pub use outcome::Outcome;
+pub use session::{Session, live};
+pub use terminal::{Streams, streams};

@@ -1,0 +1,352 @@
+//! The loop of a run: from the jail's start to its last process.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use kvro_ledger::event::{
+    EgressAttempted, EndedBy, HiddenOpened, KillCompleted, KillRequested,
+};
+use kvro_ledger::{Actor, Event, Recorder};
+use kvro_proxy::{AddressBook, Door, DoorError};
+use kvro_sandbox::{
+    Attempt, Ended, Jail, JailEvent, LaunchError, Mask, Observation, Observer, RefusedConnect,
+    Starting,
+};
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::Pid;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::control::{Control, Status};
+use super::ending::{Cause, EndRequests};
+use super::outcome::Outcome;
+use super::signals::{self, Arrived, Signals, Wish};
+use super::terminal::{Relay, Streams};
+
+/// What waits between the watching threads and the loop; a flood makes the watchers wait.
+const OBSERVATIONS: usize = 256;
+
+/// Everything that a session is made of, ready.
+#[derive(Debug)]
+pub struct Session<'s> {
+    pub starting: Starting,
+    pub masks: &'s [Mask],
+    pub door: Door,
+    pub door_ports: Vec<u16>,
+    pub book: Arc<AddressBook>,
+    pub recorder: Recorder,
+    pub ends: EndRequests,
+    pub streams: Streams,
+    pub grace: Duration,
+    pub max_wall: Option<Duration>,
+    pub program: String,
+}
+
+/// Lets the agent run and sees the run to its end: nothing of the jail is alive when this returns.
+///
+/// `run_dir` is where the control socket lies; `status` is what it tells.
+pub async fn live(
+    session: Session<'_>,
+    run_dir: &Path,
+    status: impl Fn() -> Status,
+) -> io::Result<Outcome> {
+    let Session { starting, masks, door, door_ports, book, recorder, ends, .. } = session;
+    let Starting { jail, door: sockets, decoys, terminal } = starting;
+    let (seen, mut observed) = mpsc::channel(OBSERVATIONS);
+    let see = move |observation| drop(seen.blocking_send(observation));
+    let observer = Observer::start(sockets.tap, decoys.as_ref(), masks, see.clone())?;
+    drop(decoys);
+    let relay = terminal.map(|master| Relay::start(master, session.streams)).transpose()?;
+    let control = Control::open(run_dir)?;
+    let kill_by_user =
+        || ends.now(Cause::User("somebody asked for the end of the run".to_owned()));
+    let jail = Arc::new(jail);
+    let mut events = listen(&jail)?;
+    let mut run = Run {
+        jail,
+        observer: Some(observer),
+        relay,
+        recorder,
+        ends: ends.clone(),
+        door_ports,
+        names: Names { masks, book },
+        phase: Phase::Running,
+        ended: None,
+        not_run: None,
+        is_over: false,
+        was_asked: false,
+        grace: session.grace,
+    };
+    let mut control = pin!(control.serve(status, kill_by_user));
+    let mut door: Pin<&mut dyn Future<Output = Result<Infallible, DoorError>>> =
+        pin!(door.serve());
+    let mut signals = Signals::listen()?;
+    run.jail.go()?;
+    let wall = session.max_wall.map(|wall| (Instant::now() + wall, wall));
+
+    while !run.is_over {
+        tokio::select! {
+            Some(event) = events.recv() => run.tell(event?, &see)?,
+            cause = ends.due(), if run.is_running() => run.begin_end(&cause),
+            () = at(run.deadline()) => run.kill()?,
+            Some(observation) = observed.recv() => run.see(observation),
+            signal = signals.next() => run.signal(signal)?,
+            () = at(wall.map(|(end, _)| end)), if run.is_running() => run.wall(wall),
+            Err(error) = &mut door, if run.is_running() => {
+                ends.now(Cause::Failure(format!("the door failed: {error}")));
+            }
+            _ = &mut control => {}
+        }
+    }
+    run.finish(&mut observed, &session.program).await
+}
+
+/// Passes on what the jail tells, from a thread that may block; ends with the jail.
+fn listen(jail: &Arc<Jail>) -> io::Result<mpsc::Receiver<io::Result<Option<JailEvent>>>> {
+    let (tell, told) = mpsc::channel(16);
+    let jail = Arc::clone(jail);
+    let listen = move || {
+        loop {
+            let event = jail.event();
+            let is_last = !matches!(event, Ok(Some(_)));
+            if tell.blocking_send(event).is_err() || is_last {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("jail".to_owned()).spawn(listen)?;
+    Ok(told)
+}
+
+/// How far the end of a run has come.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Running,
+    /// SIGTERM is out.
+    Ending { since: Instant },
+    /// SIGKILL is out.
+    Killed { since: Instant },
+}
+
+struct Run<'s> {
+    jail: Arc<Jail>,
+    observer: Option<Observer>,
+    relay: Option<Relay>,
+    recorder: Recorder,
+    ends: EndRequests,
+    door_ports: Vec<u16>,
+    names: Names<'s>,
+    phase: Phase,
+    ended: Option<Ended>,
+    not_run: Option<LaunchError>,
+    is_over: bool,
+    /// Somebody asked the supervisor to end, and the command was told.
+    was_asked: bool,
+    grace: Duration,
+}
+
+/// Sleeps until `deadline`, for ever without one.
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Run<'_> {
+    fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Ending { since } => Some(since + self.grace),
+            Phase::Running | Phase::Killed { .. } => None,
+        }
+    }
+
+    fn tell(
+        &mut self,
+        event: Option<JailEvent>,
+        see: &(impl Fn(Observation) + Clone + Send + 'static),
+    ) -> io::Result<()> {
+        match event {
+            Some(JailEvent::Listener(listener)) => {
+                if let Some(observer) = &mut self.observer {
+                    observer.judge(listener, self.door_ports.clone(), see.clone())?;
+                }
+            }
+            Some(JailEvent::Stopped(_)) => self.stop_with_the_command()?,
+            Some(JailEvent::Ended(ended)) => self.ended = Some(ended),
+            Some(JailEvent::NotRun(error)) => self.not_run = Some(error),
+            None => self.is_over = true,
+        }
+        Ok(())
+    }
+
+    fn begin_end(&mut self, cause: &Cause) {
+        self.phase = Phase::Ending { since: Instant::now() };
+        let (ended_by, reason) = (cause.ended_by(), cause.reason().to_owned());
+        let event = Event::KillRequested(KillRequested { cause: ended_by, reason });
+        self.recorder.record(Actor::Supervisor, event);
+        // A stopped process would not see the SIGTERM. A jail that is gone needs neither.
+        for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+            drop(self.jail.signal_all(signal as i32));
+        }
+    }
+
+    fn kill(&mut self) -> io::Result<()> {
+        if let Phase::Ending { since } = self.phase {
+            self.phase = Phase::Killed { since };
+        }
+        self.jail.kill()
+    }
+
+    fn wall(&self, wall: Option<(Instant, Duration)>) {
+        let limit = wall.map_or(Duration::ZERO, |(_, limit)| limit);
+        let reason = format!("the wall time of {} s is over", limit.as_secs_f64());
+        self.ends.now(Cause::Wall(reason));
+    }
+
+    fn see(&self, observation: Observation) {
+        match observation {
+            Observation::Failed(what) => self.ends.now(Cause::Failure(what.to_owned())),
+            seen => {
+                if let Some(event) = self.names.event(seen) {
+                    self.recorder.record(Actor::Sandbox, event);
+                }
+            }
+        }
+    }
+
+    fn signal(&mut self, arrived: Arrived) -> io::Result<()> {
+        match arrived {
+            Arrived::ForGroup(signal) => drop(self.jail.signal_group(signal)),
+            Arrived::ForCommand(signal) => {
+                drop(self.jail.signal_command(signal));
+                let reason = || format!("signal {signal} asked the supervisor to end");
+                match signals::wish(signal) {
+                    // The command may take its time to clean up; somebody who asks again means it.
+                    Wish::End if self.was_asked => self.ends.now(Cause::User(reason())),
+                    Wish::End => self.was_asked = true,
+                    Wish::EndSoon => self.ends.soon(Cause::User(reason())),
+                    Wish::None => {}
+                }
+            }
+            Arrived::Stop => {
+                drop(self.jail.signal_group(Signal::SIGTSTP as i32));
+                self.stop_with_the_command()?;
+            }
+            Arrived::Resized => {
+                if let Some(relay) = &self.relay {
+                    relay.resize();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the terminal back to the caller's shell until it says `fg`.
+    ///
+    /// Without a terminal, a command that stops is between it and whoever stopped it.
+    fn stop_with_the_command(&mut self) -> io::Result<()> {
+        let Some(relay) = &self.relay else { return Ok(()) };
+        relay.suspend()?;
+        // Our pipeline, then ourselves: the shell waits for all of them.
+        kill(Pid::from_raw(0), Signal::SIGTSTP).ok();
+        raise(Signal::SIGSTOP)?;
+        relay.resume()?;
+        drop(self.jail.signal_group(Signal::SIGCONT as i32));
+        Ok(())
+    }
+
+    /// Collects what is left when pid 1 is gone.
+    async fn finish(
+        mut self,
+        observed: &mut mpsc::Receiver<Observation>,
+        program: &str,
+    ) -> io::Result<Outcome> {
+        self.jail.wait()?;
+        if let Some(relay) = self.relay.take() {
+            relay.finish();
+        }
+        if let Some(observer) = self.observer.take() {
+            // The watchers may be waiting for room: take what they have until they are done.
+            let mut finishing = tokio::task::spawn_blocking(move || observer.finish());
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(observation) = observed.recv() => self.see(observation),
+                    _ = &mut finishing => break,
+                }
+            }
+            while let Ok(observation) = observed.try_recv() {
+                self.see(observation);
+            }
+        }
+        let (since, signal) = match self.phase {
+            Phase::Running => (None, ""),
+            Phase::Ending { since } => (Some(since), "SIGTERM"),
+            Phase::Killed { since } => (Some(since), "SIGKILL"),
+        };
+        if let Some(since) = since {
+            let duration_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let completed = KillCompleted { signal: signal.to_owned(), duration_ms };
+            self.recorder.record(Actor::Supervisor, Event::KillCompleted(completed));
+        }
+        let outcome = match &self.not_run {
+            Some(error) => Outcome::not_run(error, program),
+            None => Outcome::of(self.ends.cause(), self.ended),
+        };
+        // A signal that the command obeyed by itself is the command's end.
+        let by_itself = since.is_none() && outcome.ended_by == EndedBy::User;
+        Ok(if by_itself { Outcome::of(None, self.ended) } else { outcome })
+    }
+}
+
+/// Turns what was seen into events with the names that people use.
+struct Names<'s> {
+    masks: &'s [Mask],
+    book: Arc<AddressBook>,
+}
+
+impl Names<'_> {
+    fn event(&self, seen: Observation) -> Option<Event> {
+        match seen {
+            Observation::DecoyOpened(place) => {
+                let mask = self.masks.get(place)?;
+                let path = mask.target.to_string_lossy().into_owned();
+                Some(Event::HiddenOpened(HiddenOpened { path }))
+            }
+            Observation::Attempted(Attempt { address, port, protocol }) => {
+                let transport = match protocol {
+                    6 => "tcp".to_owned(),
+                    17 => "udp".to_owned(),
+                    other => format!("ip:{other}"),
+                };
+                let server = self.server(address);
+                let attempt =
+                    EgressAttempted { server, port, transport, pid: None, command: None };
+                Some(Event::EgressAttempted(attempt))
+            }
+            Observation::ConnectRefused(RefusedConnect { to, pid, command }) => {
+                let server = self.server(to.ip());
+                let transport = "tcp".to_owned();
+                let attempt =
+                    EgressAttempted { server, port: to.port(), transport, pid, command };
+                Some(Event::EgressAttempted(attempt))
+            }
+            Observation::Failed(_) => None,
+        }
+    }
+
+    fn server(&self, address: std::net::IpAddr) -> String {
+        let address = address.to_canonical();
+        self.book.name_of(address).map_or_else(|| address.to_string(), |name| name.to_string())
+    }
+}
