@@ -68,9 +68,7 @@ impl Serialize for LineHash {
 
 impl<'de> Deserialize<'de> for LineHash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -86,11 +84,7 @@ pub struct Head {
 
 impl Head {
     /// The head of a chain without lines.
-    pub const EMPTY: Self = Self {
-        seq: 0,
-        hash: LineHash::NONE,
-        bytes: 0,
-    };
+    pub const EMPTY: Self = Self { seq: 0, hash: LineHash::NONE, bytes: 0 };
 
     /// The head once `line`, given without its LF, is appended.
     pub(crate) fn after(self, line: &[u8]) -> Self {
@@ -128,22 +122,8 @@ pub(crate) struct Words {
 
 /// Appends `words` to `out` as the line behind `head`, LF included, and moves `head` onto it.
 pub(crate) fn append(head: &mut Head, words: Words, out: &mut Vec<u8>) -> serde_json::Result<u64> {
-    let Words {
-        time,
-        run,
-        actor,
-        event,
-        data,
-    } = words;
-    let line = Line {
-        seq: head.seq + 1,
-        time,
-        run,
-        actor,
-        event,
-        prev: head.hash,
-        data,
-    };
+    let Words { time, run, actor, event, data } = words;
+    let line = Line { seq: head.seq + 1, time, run, actor, event, prev: head.hash, data };
     let line = serde_json::to_vec(&line)?;
     *head = head.after(&line);
     out.extend_from_slice(&line);
@@ -165,9 +145,7 @@ mod nanoseconds {
         if format!("{time:.9}") == text {
             Ok(time)
         } else {
-            Err(de::Error::custom(
-                "a time has nine digits behind the point and ends in Z",
-            ))
+            Err(de::Error::custom("a time has nine digits behind the point and ends in Z"))
         }
     }
 }
@@ -200,14 +178,7 @@ mod tests {
         );
         assert_eq!(String::from_utf8(out.clone()).unwrap(), expected);
         let line = &out[..out.len() - 1];
-        assert_eq!(
-            head,
-            Head {
-                seq: 1,
-                hash: LineHash::of(line),
-                bytes: out.len() as u64
-            }
-        );
+        assert_eq!(head, Head { seq: 1, hash: LineHash::of(line), bytes: out.len() as u64 });
     }
 
     #[test]
@@ -216,10 +187,7 @@ mod tests {
         append(&mut head, words("egress.denied"), &mut first).unwrap();
         append(&mut head, words("egress.closed"), &mut second).unwrap();
         let second: Line = serde_json::from_slice(&second).unwrap();
-        assert_eq!(
-            (second.seq, second.prev),
-            (2, LineHash::of(&first[..first.len() - 1]))
-        );
+        assert_eq!((second.seq, second.prev), (2, LineHash::of(&first[..first.len() - 1])));
     }
 
     #[test]
@@ -228,11 +196,7 @@ mod tests {
         let text = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(hash.to_string(), text);
         assert_eq!(text.parse(), Ok(hash));
-        for wrong in [
-            text.to_uppercase(),
-            text[1..].to_owned(),
-            format!("{}g", &text[1..]),
-        ] {
+        for wrong in [text.to_uppercase(), text[1..].to_owned(), format!("{}g", &text[1..])] {
             assert_eq!(wrong.parse::<LineHash>(), Err(NotAHash), "{wrong}");
         }
     }

@@ -58,40 +58,24 @@ impl Entry {
 
 impl From<Line> for Entry {
     fn from(line: Line) -> Self {
-        let Line {
-            seq,
-            time,
-            run,
-            actor,
-            event,
-            prev,
-            data,
-        } = line;
+        let Line { seq, time, run, actor, event, prev, data } = line;
         let tagged = json!({"event": event, "data": data});
         let event = match serde_json::from_value(tagged) {
             Ok(known) => Recorded::Known(known),
             Err(_) => Recorded::Opaque { event, data },
         };
-        Self {
-            seq,
-            time,
-            run,
-            actor,
-            event,
-            prev,
-        }
+        Self { seq, time, run, actor, event, prev }
     }
 }
 
 /// Splits an event into its public name and its data.
 pub(crate) fn name_and_data(event: &impl Serialize) -> serde_json::Result<(String, Value)> {
-    #[derive(serde::Deserialize)]
-    struct Tagged {
-        event: String,
-        data: Value,
+    let mut tagged = serde_json::to_value(event)?;
+    let mut take = |field| tagged.get_mut(field).map(Value::take);
+    match (take("event"), take("data")) {
+        (Some(Value::String(event)), Some(data)) => Ok((event, data)),
+        _ => Err(serde::ser::Error::custom("an event has a name and data")),
     }
-    let Tagged { event, data } = serde_json::from_value(serde_json::to_value(event)?)?;
-    Ok((event, data))
 }
 
 #[cfg(test)]
@@ -109,30 +93,16 @@ mod tests {
     #[test]
     fn a_known_event_is_read_as_itself() {
         let entry = Entry::parse(line("fs.hidden_opened", r#"{"path":".env"}"#).as_bytes());
-        let event = Event::HiddenOpened(HiddenOpened {
-            path: ".env".to_owned(),
-        });
+        let event = Event::HiddenOpened(HiddenOpened { path: ".env".to_owned() });
         assert_eq!(entry.unwrap().event, Recorded::Known(event));
     }
 
     #[test]
     fn an_event_of_a_newer_version_is_kept_as_it_stands() {
-        for (event, data) in [
-            ("fs.dreamt", json!({"of": [1]})),
-            ("dns.refused", json!({})),
-        ] {
+        for (event, data) in [("fs.dreamt", json!({"of": [1]})), ("dns.refused", json!({}))] {
             let entry = Entry::parse(line(event, &data.to_string()).as_bytes()).unwrap();
-            assert_eq!(
-                entry.name_and_data().unwrap(),
-                (event.to_owned(), data.clone())
-            );
-            assert_eq!(
-                entry.event,
-                Recorded::Opaque {
-                    event: event.to_owned(),
-                    data
-                }
-            );
+            assert_eq!(entry.name_and_data().unwrap(), (event.to_owned(), data.clone()));
+            assert_eq!(entry.event, Recorded::Opaque { event: event.to_owned(), data });
         }
     }
 

@@ -10,21 +10,19 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Head, Line, LineHash, Words};
+use crate::promise::{Keeping, PROMISE, Promise};
 use crate::state::{Access, StateDir, StateError, lock};
 use crate::{Actor, Clock, RunId};
 
 pub(crate) const INDEX: &str = "index.jsonl";
-pub(crate) const PROMISE: &str = "index.head";
 const TORN: &str = "index.torn";
-/// `<seq, 20 digits> <bytes, 20 digits> <64 hex>\n`: one size, so that it is overwritten at once.
-const PROMISE_LEN: usize = 20 + 1 + 20 + 1 + 64 + 1;
 
 /// What the index says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,11 +50,7 @@ pub(crate) struct Closed {
 
 impl From<Head> for Closed {
     fn from(head: Head) -> Self {
-        Self {
-            head: head.hash,
-            lines: head.seq,
-            bytes: head.bytes,
-        }
+        Self { head: head.hash, lines: head.seq, bytes: head.bytes }
     }
 }
 
@@ -73,8 +67,20 @@ pub enum IndexError {
     Write(#[source] io::Error),
 }
 
+/// Appends one line to the index and gives the file to sync.
+pub(crate) fn enter(
+    state: &StateDir,
+    run: &RunId,
+    event: &IndexEvent,
+    clock: &Clock,
+) -> Result<File, IndexError> {
+    let mut index = Index::lock(state, run, clock)?;
+    index.append(run, event, clock)?;
+    index.unlock()
+}
+
 /// The index, held for appending.
-pub(crate) struct Index {
+struct Index {
     file: Flock<File>,
     promise: File,
     head: Head,
@@ -82,22 +88,14 @@ pub(crate) struct Index {
 
 impl Index {
     /// Waits for the index and mends its end; what was mended is recorded in the name of `run`.
-    pub(crate) fn lock(state: &StateDir, run: &RunId, clock: &Clock) -> Result<Self, IndexError> {
-        let file = state
-            .open_top(INDEX, Access::Append)
-            .map_err(IndexError::State)?;
-        let promise = state
-            .open_top(PROMISE, Access::Overwrite)
-            .map_err(IndexError::State)?;
+    fn lock(state: &StateDir, run: &RunId, clock: &Clock) -> Result<Self, IndexError> {
+        let file = state.open_top(INDEX, Access::Append).map_err(IndexError::State)?;
+        let promise = state.open_top(PROMISE, Access::Overwrite).map_err(IndexError::State)?;
         let file = lock(file, FlockArg::LockExclusiveNonblock).map_err(IndexError::Lock)?;
         let Tail { head, torn } = Tail::read(&file).map_err(IndexError::Read)?;
         let kept = Promise::read(&promise).and_then(|said| said.judge(&file, head));
         let kept = kept.map_err(IndexError::Read)?;
-        let mut index = Self {
-            file,
-            promise,
-            head,
-        };
+        let mut index = Self { file, promise, head };
         if !torn.is_empty() {
             index.set_aside(state, &torn)?;
             let torn_bytes = torn.len() as u64;
@@ -111,12 +109,7 @@ impl Index {
 
     /// Appends one line and promises it. It is durable once the file that [`Self::unlock`] gives
     /// is synced.
-    pub(crate) fn append(
-        &mut self,
-        run: &RunId,
-        event: &IndexEvent,
-        clock: &Clock,
-    ) -> Result<(), IndexError> {
+    fn append(&mut self, run: &RunId, event: &IndexEvent, clock: &Clock) -> Result<(), IndexError> {
         let written = self.try_append(run, event, clock);
         written.map_err(IndexError::Write)
     }
@@ -125,17 +118,7 @@ impl Index {
         let (event, data) = crate::entry::name_and_data(event)?;
         let (time, run, actor) = (clock.now(), run.clone(), Actor::Ledger);
         let (mut head, mut line) = (self.head, Vec::new());
-        chain::append(
-            &mut head,
-            Words {
-                time,
-                run,
-                actor,
-                event,
-                data,
-            },
-            &mut line,
-        )?;
+        chain::append(&mut head, Words { time, run, actor, event, data }, &mut line)?;
         if let Err(cause) = (&*self.file).write_all(&line) {
             // A torn line would only be found by the next run; take back what was written.
             self.file.set_len(self.head.bytes)?;
@@ -146,16 +129,12 @@ impl Index {
     }
 
     /// Lets others in; the file is given back to be synced.
-    pub(crate) fn unlock(self) -> Result<File, IndexError> {
-        self.file
-            .unlock()
-            .map_err(|(_, errno)| IndexError::Lock(errno.into()))
+    fn unlock(self) -> Result<File, IndexError> {
+        self.file.unlock().map_err(|(_, errno)| IndexError::Lock(errno.into()))
     }
 
     fn set_aside(&self, state: &StateDir, torn: &[u8]) -> Result<(), IndexError> {
-        let mut aside = state
-            .open_top(TORN, Access::Append)
-            .map_err(IndexError::State)?;
+        let mut aside = state.open_top(TORN, Access::Append).map_err(IndexError::State)?;
         aside
             .write_all(torn)
             .and_then(|()| aside.sync_data())
@@ -186,7 +165,7 @@ impl Tail {
     }
 
     /// The tail, if `bytes` from `start` to the end hold all of it.
-    fn within(start: u64, mut bytes: Vec<u8>) -> Option<Self> {
+    pub(crate) fn within(start: u64, mut bytes: Vec<u8>) -> Option<Self> {
         let mut end = memchr::memrchr(b'\n', &bytes).map_or(0, |lf| lf + 1);
         while end > 0 {
             let begin = match memchr::memrchr(b'\n', &bytes[..end - 1]) {
@@ -196,109 +175,16 @@ impl Tail {
             };
             let line = &bytes[begin..end - 1];
             if let Ok(Line { seq, .. }) = serde_json::from_slice(line) {
-                let head = Head {
-                    seq,
-                    hash: LineHash::of(line),
-                    bytes: start + end as u64,
-                };
-                return Some(Self {
-                    head,
-                    torn: bytes.split_off(end),
-                });
+                let head = Head { seq, hash: LineHash::of(line), bytes: start + end as u64 };
+                return Some(Self { head, torn: bytes.split_off(end) });
             }
             end = begin;
         }
-        (start == 0).then_some(Self {
-            head: Head::EMPTY,
-            torn: bytes,
-        })
+        (start == 0).then_some(Self { head: Head::EMPTY, torn: bytes })
     }
 }
 
-/// What `index.head` says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Promise {
-    Nothing,
-    Garbled,
-    Reaches(Head),
-}
-
-/// Whether the index is what was promised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keeping {
-    /// To the last line.
-    Kept,
-    /// The index goes on behind the promise: a writer died between the two.
-    Outgrown,
-    Broken {
-        promised: Option<Head>,
-    },
-}
-
-impl Promise {
-    pub(crate) fn read(file: &File) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        file.take(PROMISE_LEN as u64 + 1).read_to_end(&mut bytes)?;
-        Ok(Self::parse(&bytes))
-    }
-
-    fn parse(bytes: &[u8]) -> Self {
-        if bytes.is_empty() {
-            return Self::Nothing;
-        }
-        let parsed = || {
-            let text = str::from_utf8(bytes).ok()?;
-            let mut words = text.strip_suffix('\n')?.split(' ');
-            let seq = words.next()?.parse().ok()?;
-            let len = words.next()?.parse().ok()?;
-            let head = Head {
-                seq,
-                bytes: len,
-                hash: words.next()?.parse().ok()?,
-            };
-            (Self::text(head) == text).then_some(head)
-        };
-        parsed().map_or(Self::Garbled, Self::Reaches)
-    }
-
-    fn text(head: Head) -> String {
-        format!("{:020} {:020} {}\n", head.seq, head.bytes, head.hash)
-    }
-
-    /// The hash of the last line of an index of `len` bytes, if that much was promised.
-    pub(crate) fn hash_at(self, len: u64) -> Option<LineHash> {
-        match self {
-            Self::Reaches(head) if head.bytes == len => Some(head.hash),
-            Self::Reaches(_) | Self::Nothing | Self::Garbled => None,
-        }
-    }
-
-    /// Judges the index that ends in `head`.
-    pub(crate) fn judge(self, index: &File, head: Head) -> io::Result<Keeping> {
-        let promised = match self {
-            Self::Reaches(promised) => promised,
-            // The very first writer may die before its promise.
-            Self::Nothing if head.seq <= 1 => Head::EMPTY,
-            Self::Nothing | Self::Garbled => return Ok(Keeping::Broken { promised: None }),
-        };
-        if promised == head {
-            return Ok(Keeping::Kept);
-        }
-        let broken = Keeping::Broken {
-            promised: Some(promised),
-        };
-        if promised.bytes >= head.bytes {
-            return Ok(broken);
-        }
-        let before = read_range(index, promised.bytes.saturating_sub(4096), promised.bytes)?;
-        let start = promised.bytes.saturating_sub(before.len() as u64);
-        let same = Tail::within(start, before)
-            .is_some_and(|tail| tail.head == promised && tail.torn.is_empty());
-        Ok(if same { Keeping::Outgrown } else { broken })
-    }
-}
-
-fn read_range(file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_range(file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
     let len = usize::try_from(end - start).map_err(io::Error::other)?;
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, start)?;
@@ -307,41 +193,37 @@ fn read_range(file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
 
 /// The runs that the index says are open, oldest first.
 ///
-/// This is read at every start, so it looks at each line and hashes none.
+/// This is read at every start, so it looks at each line and parses and hashes none.
 pub(crate) fn unclosed(state: &StateDir) -> Result<Vec<RunId>, IndexError> {
-    let mut file = match state.open_top(INDEX, Access::Read) {
+    let file = match state.open_top(INDEX, Access::Read) {
         Ok(file) => file,
         Err(missing) if missing.is_missing() => return Ok(Vec::new()),
         Err(error) => return Err(IndexError::State(error)),
     };
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(IndexError::Read)?;
-    Ok(unclosed_in(&bytes))
-}
-
-fn unclosed_in(index: &[u8]) -> Vec<RunId> {
-    let mut open: HashSet<&str> = HashSet::new();
-    let mut start = 0;
-    for lf in memchr::memchr_iter(b'\n', index) {
-        match glance(&index[start..lf]) {
-            Some((run, "run.opened")) => drop(open.insert(run)),
-            Some((run, "run.closed")) => drop(open.remove(run)),
+    let mut lines = BufReader::with_capacity(64 * 1024, file);
+    let (mut line, mut open) = (Vec::new(), HashSet::new());
+    while lines.read_until(b'\n', &mut line).map_err(IndexError::Read)? > 0 {
+        match glance(&line) {
+            Some((run, b"run.opened")) => drop(open.insert(run)),
+            Some((run, b"run.closed")) => drop(open.remove(&run)),
             Some(_) | None => {}
         }
-        start = lf + 1;
+        line.clear();
     }
-    let mut runs: Vec<RunId> = open
-        .into_iter()
-        .filter_map(|run| run.parse().ok())
-        .collect();
+    let names = open.iter().filter_map(|run| str::from_utf8(run).ok()?.parse().ok());
+    let mut runs: Vec<RunId> = names.collect();
     runs.sort_unstable();
-    runs
+    Ok(runs)
 }
 
-/// The run and the event of a line that we wrote. Nothing in front of them holds a quote.
-fn glance(line: &[u8]) -> Option<(&str, &str)> {
-    let line = str::from_utf8(line.get(..line.len().min(200))?).ok()?;
-    let (run, rest) = line.split_once(r#","run":""#)?.1.split_once('"')?;
-    let event = rest.split_once(r#","event":""#)?.1.split_once('"')?.0;
-    Some((run, event))
+/// The run and the event of a line that we wrote: all in front of the event has a fixed size,
+/// except for the sequence number.
+fn glance(line: &[u8]) -> Option<([u8; 22], &[u8])> {
+    let seq_on = line.strip_prefix(br#"{"seq":"#)?;
+    let time_on = seq_on.get(memchr::memchr(b',', seq_on)?..)?.strip_prefix(br#","time":""#)?;
+    let run_on = time_on.get(30..)?.strip_prefix(br#"","run":""#)?;
+    let (run, rest) = run_on.split_first_chunk()?;
+    let event_on = rest.strip_prefix(br#"","actor":"ledger","event":""#)?;
+    let event = event_on.get(..memchr::memchr(b'"', event_on)?)?;
+    Some((*run, event))
 }

@@ -50,10 +50,7 @@ impl Lines {
     pub fn open(state: &StateDir, run: &RunId) -> Result<Self, ReadError> {
         let file = state
             .open_ledger(run, Access::Read)
-            .map_err(|cause| ReadError::State {
-                run: run.clone(),
-                cause,
-            })?;
+            .map_err(|cause| ReadError::State { run: run.clone(), cause })?;
         Ok(Self {
             run: run.clone(),
             file: BufReader::with_capacity(64 * 1024, file),
@@ -65,10 +62,7 @@ impl Lines {
     /// The next whole line.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, ReadError> {
         let read = self.file.read_until(b'\n', &mut self.partial);
-        read.map_err(|cause| ReadError::Read {
-            run: self.run.clone(),
-            cause,
-        })?;
+        read.map_err(|cause| ReadError::Read { run: self.run.clone(), cause })?;
         if self.partial.last() != Some(&b'\n') {
             return Ok(None);
         }
@@ -95,10 +89,7 @@ impl Lines {
     #[must_use]
     pub fn is_held(&self) -> bool {
         let held = self.file.get_ref().try_clone().map(|file| {
-            matches!(
-                Flock::lock(file, FlockArg::LockSharedNonblock),
-                Err((_, Errno::EWOULDBLOCK))
-            )
+            matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, Errno::EWOULDBLOCK)))
         });
         held.unwrap_or(false)
     }

@@ -47,11 +47,7 @@ impl Receipt {
             if let State::Settled(result) = &*state {
                 return result.clone();
             }
-            state = self
-                .0
-                .settled
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.0.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -128,10 +124,7 @@ mod tests {
         assert!(Pin::new(&mut receipt).poll(&mut cx).is_pending());
         pending.settle(Ok(7));
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
-        assert!(matches!(
-            Pin::new(&mut receipt).poll(&mut cx),
-            Poll::Ready(Ok(7))
-        ));
+        assert!(matches!(Pin::new(&mut receipt).poll(&mut cx), Poll::Ready(Ok(7))));
     }
 
     #[test]

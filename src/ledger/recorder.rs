@@ -35,11 +35,7 @@ pub struct Recorder {
 
 #[derive(Debug, Clone)]
 enum Sink {
-    Writer {
-        inbox: SyncSender<Message>,
-        clock: Clock,
-        failure: Failure,
-    },
+    Writer { inbox: SyncSender<Message>, clock: Clock, failure: Failure },
     Memory(MemoryLedger),
 }
 
@@ -62,25 +58,14 @@ pub(crate) struct Observation {
 
 impl Recorder {
     pub(crate) const fn new(inbox: SyncSender<Message>, clock: Clock, failure: Failure) -> Self {
-        Self {
-            sink: Sink::Writer {
-                inbox,
-                clock,
-                failure,
-            },
-        }
+        Self { sink: Sink::Writer { inbox, clock, failure } }
     }
 
     /// A recorder that keeps its events in memory, for those who want to look at them.
     #[must_use]
     pub fn to_memory() -> (Self, MemoryLedger) {
         let memory = MemoryLedger::default();
-        (
-            Self {
-                sink: Sink::Memory(memory.clone()),
-            },
-            memory,
-        )
+        (Self { sink: Sink::Memory(memory.clone()) }, memory)
     }
 
     /// Records `event`. It is durable within about a second, and when the ledger is closed.
@@ -127,18 +112,9 @@ impl Recorder {
 
     fn send(&self, actor: Actor, event: Event, pending: Option<Pending>) {
         match &self.sink {
-            Sink::Writer {
-                inbox,
-                clock,
-                failure,
-            } => {
+            Sink::Writer { inbox, clock, failure } => {
                 let time = clock.now();
-                let observation = Box::new(Observation {
-                    time,
-                    actor,
-                    event,
-                    pending,
-                });
+                let observation = Box::new(Observation { time, actor, event, pending });
                 // A closed inbox drops the receipt, which tells whoever waits.
                 if inbox.send(Message::Record(observation)).is_err() {
                     failure.tell(&RecordError::Closed);
@@ -163,9 +139,7 @@ struct FailureState {
 
 impl fmt::Debug for FailureState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FailureState")
-            .field("first", &self.first)
-            .finish_non_exhaustive()
+        f.debug_struct("FailureState").field("first", &self.first).finish_non_exhaustive()
     }
 }
 

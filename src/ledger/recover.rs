@@ -12,9 +12,8 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::chain::{self, Head, Words};
 use crate::event::LedgerRecovered;
-use crate::index::{self, Closed, IndexError, IndexEvent, Tail};
+use crate::index::{self, Closed, IndexError, IndexEvent, Tail, enter};
 use crate::state::{Access, StateDir, StateError};
-use crate::writer::enter;
 use crate::{Actor, Clock, Event, RunId};
 
 /// Where torn bytes go, beside the ledger they were torn from.
@@ -60,25 +59,18 @@ fn recover_run(
     run: &RunId,
     clock: &Clock,
 ) -> Result<Option<LedgerRecovered>, RecoverError> {
-    let file = state
-        .open_ledger(run, Access::Mend)
-        .map_err(RecoverError::State)?;
+    let file = state.open_ledger(run, Access::Mend).map_err(RecoverError::State)?;
     let Some(file) = try_lock(file).map_err(RecoverError::Mend)? else {
         return Ok(None);
     };
     // Between our look at the index and our lock its writer, or another recovery, may have
     // closed it.
-    if !index::unclosed(state)
-        .map_err(RecoverError::Index)?
-        .contains(run)
-    {
+    if !index::unclosed(state).map_err(RecoverError::Index)?.contains(run) {
         return Ok(None);
     }
     let Tail { head, torn } = Tail::read(&file).map_err(RecoverError::Mend)?;
     if !torn.is_empty() {
-        let mut aside = state
-            .append_beside(run, TORN)
-            .map_err(RecoverError::State)?;
+        let mut aside = state.append_beside(run, TORN).map_err(RecoverError::State)?;
         aside
             .write_all(&torn)
             .and_then(|()| aside.sync_data())
@@ -91,14 +83,9 @@ fn recover_run(
         last_seq: head.seq,
     };
     let head = append(&file, head, run, &event, clock).map_err(RecoverError::Mend)?;
-    enter(
-        state,
-        run,
-        &IndexEvent::RunClosed(Closed::from(head)),
-        clock,
-    )
-    .and_then(|index| index.sync_data().map_err(IndexError::Write))
-    .map_err(RecoverError::Index)?;
+    enter(state, run, &IndexEvent::RunClosed(Closed::from(head)), clock)
+        .and_then(|index| index.sync_data().map_err(IndexError::Write))
+        .map_err(RecoverError::Index)?;
     Ok(Some(event))
 }
 
@@ -121,17 +108,7 @@ fn append(
     let (event, data) = crate::entry::name_and_data(&event)?;
     let (time, run, actor) = (clock.now(), run.clone(), Actor::Ledger);
     let mut line = Vec::new();
-    chain::append(
-        &mut head,
-        Words {
-            time,
-            run,
-            actor,
-            event,
-            data,
-        },
-        &mut line,
-    )?;
+    chain::append(&mut head, Words { time, run, actor, event, data }, &mut line)?;
     file.write_all(&line)?;
     file.sync_data()?;
     Ok(head)

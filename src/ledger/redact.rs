@@ -35,9 +35,7 @@ impl fmt::Debug for Redactions {
     /// Never shows a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let forms = self.0.as_ref().map_or(0, |search| search.words.len());
-        f.debug_struct("Redactions")
-            .field("forms", &forms)
-            .finish_non_exhaustive()
+        f.debug_struct("Redactions").field("forms", &forms).finish_non_exhaustive()
     }
 }
 
@@ -103,10 +101,7 @@ fn forms(secret: &[u8]) -> Vec<String> {
         percent_encoded(secret, "%20", Digits::Lower),
         percent_encoded(secret, "+", Digits::Upper),
         percent_encoded(secret, "+", Digits::Lower),
-        Value::from(plain.as_str())
-            .to_string()
-            .trim_matches('"')
-            .to_owned(),
+        Value::from(plain.as_str()).to_string().trim_matches('"').to_owned(),
     ];
     for engine in [STANDARD, URL_SAFE] {
         let whole = engine.encode(secret);
@@ -128,10 +123,7 @@ fn base64_within(engine: &impl Engine, secret: &[u8], offset: usize) -> String {
     let encoded = engine.encode(&padded);
     let shared_at_start = [0, 2, 3][offset];
     let whole_digits = padded.len() * 8 / 6;
-    encoded
-        .get(shared_at_start..whole_digits)
-        .unwrap_or_default()
-        .to_owned()
+    encoded.get(shared_at_start..whole_digits).unwrap_or_default().to_owned()
 }
 
 #[derive(Clone, Copy)]
@@ -172,10 +164,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_replaced_by_its_name() {
-        assert_eq!(
-            redacted(&format!("x={SECRET};{SECRET}")),
-            "x=[redacted:KEY];[redacted:KEY]"
-        );
+        assert_eq!(redacted(&format!("x={SECRET};{SECRET}")), "x=[redacted:KEY];[redacted:KEY]");
         assert_eq!(redacted("nothing to see"), "nothing to see");
     }
 
@@ -183,14 +172,8 @@ mod tests {
     fn an_encoded_secret_is_found_too() {
         let url = "https://x.example/?k=sk-ant-%22Z%2F8%2B%C3%BC%3F.0123456789&y";
         assert_eq!(redacted(url), "https://x.example/?k=[redacted:KEY]&y");
-        assert_eq!(
-            redacted(&format!("k={}", STANDARD.encode(SECRET))),
-            "k=[redacted:KEY]"
-        );
-        assert_eq!(
-            redacted(&format!("k={}", URL_SAFE.encode(SECRET))),
-            "k=[redacted:KEY]"
-        );
+        assert_eq!(redacted(&format!("k={}", STANDARD.encode(SECRET))), "k=[redacted:KEY]");
+        assert_eq!(redacted(&format!("k={}", URL_SAFE.encode(SECRET))), "k=[redacted:KEY]");
         assert_eq!(redacted(&json!(SECRET).to_string()), "\"[redacted:KEY]\"");
     }
 
@@ -219,10 +202,7 @@ mod tests {
 
     #[test]
     fn nothing_to_hide_changes_nothing() {
-        for none in [
-            Redactions::none(),
-            Redactions::new([("EMPTY", &b""[..])]).unwrap(),
-        ] {
+        for none in [Redactions::none(), Redactions::new([("EMPTY", &b""[..])]).unwrap()] {
             let mut data = json!({"a": "b", "c": 1});
             none.apply(&mut data);
             assert_eq!(data, json!({"a": "b", "c": 1}));

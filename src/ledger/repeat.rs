@@ -47,10 +47,9 @@ impl Subject {
             Event::DnsRefused(data) => What::Dns(data.clone()),
             Event::EgressDenied(data) => What::Denied(data.clone()),
             // A loop in a shell tries each time from a new process.
-            Event::EgressAttempted(data) => What::Attempted(EgressAttempted {
-                pid: None,
-                ..data.clone()
-            }),
+            Event::EgressAttempted(data) => {
+                What::Attempted(EgressAttempted { pid: None, ..data.clone() })
+            }
             Event::InferenceRefused(data) => What::Inference(data.clone()),
             Event::UpstreamFailed(data) => What::Upstream(data.clone()),
             Event::RunStarted(_)
@@ -88,17 +87,9 @@ struct Tally {
 
 impl Tally {
     fn take(&mut self) -> Option<Repeated> {
-        let Self {
-            of_seq,
-            count,
-            last,
-        } = *self;
+        let Self { of_seq, count, last } = *self;
         self.count = 0;
-        (count > 0).then(|| Repeated {
-            of_seq,
-            count,
-            last: format!("{last:.9}"),
-        })
+        (count > 0).then(|| Repeated { of_seq, count, last: format!("{last:.9}") })
     }
 }
 
@@ -140,14 +131,7 @@ impl Repeats {
         } else {
             HashMap::new()
         };
-        self.young.insert(
-            subject,
-            Tally {
-                of_seq: seq,
-                count: 0,
-                last: time,
-            },
-        );
+        self.young.insert(subject, Tally { of_seq: seq, count: 0, last: time });
         in_order(displaced.into_values().filter_map(|mut tally| tally.take()))
     }
 
@@ -159,12 +143,7 @@ impl Repeats {
     /// All counts that are not written yet.
     pub(crate) fn take(&mut self) -> Vec<Repeated> {
         self.due = None;
-        in_order(
-            self.young
-                .values_mut()
-                .chain(self.old.values_mut())
-                .filter_map(Tally::take),
-        )
+        in_order(self.young.values_mut().chain(self.old.values_mut()).filter_map(Tally::take))
     }
 }
 
@@ -189,18 +168,12 @@ mod tests {
     const TIME: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn hidden(path: impl ToString) -> Subject {
-        let event = Event::HiddenOpened(HiddenOpened {
-            path: path.to_string(),
-        });
+        let event = Event::HiddenOpened(HiddenOpened { path: path.to_string() });
         Subject::of(Actor::Guard, &event).unwrap()
     }
 
     fn repeated(of_seq: u64, count: u64) -> Repeated {
-        Repeated {
-            of_seq,
-            count,
-            last: "1970-01-01T00:00:00.000000000Z".to_owned(),
-        }
+        Repeated { of_seq, count, last: "1970-01-01T00:00:00.000000000Z".to_owned() }
     }
 
     #[test]
@@ -249,17 +222,10 @@ mod tests {
                         counted += out.iter().map(|repeated| repeated.count).sum::<u64>();
                     }
                 }
-                assert!(
-                    repeats.young.len() + repeats.old.len() <= 2 * GENERATION,
-                    "{round}"
-                );
+                assert!(repeats.young.len() + repeats.old.len() <= 2 * GENERATION, "{round}");
             }
         }
-        counted += repeats
-            .take()
-            .iter()
-            .map(|repeated| repeated.count)
-            .sum::<u64>();
+        counted += repeats.take().iter().map(|repeated| repeated.count).sum::<u64>();
         assert_eq!(written + counted, 3 * 10_000 * 2);
     }
 }

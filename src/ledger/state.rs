@@ -101,29 +101,18 @@ impl StateDir {
                 .recursive(true)
                 .mode(0o700)
                 .create(parent)
-                .map_err(|cause| StateError::Make {
-                    path: parent.to_owned(),
-                    cause,
-                })?;
+                .map_err(|cause| StateError::Make { path: parent.to_owned(), cause })?;
         }
         let dir = own_dir(AT_FDCWD, path, path)?;
         let runs = own_dir(&dir, Path::new(RUNS), &path.join(RUNS))?;
-        Ok(Self {
-            path: path.to_owned(),
-            dir: Arc::new(dir),
-            runs: Arc::new(runs),
-        })
+        Ok(Self { path: path.to_owned(), dir: Arc::new(dir), runs: Arc::new(runs) })
     }
 
     /// Opens the state directory at `path` without making or changing anything.
     pub fn existing(path: &Path) -> Result<Self, StateError> {
         let dir = open_dir(AT_FDCWD, path, path)?;
         let runs = open_dir(&dir, Path::new(RUNS), &path.join(RUNS))?;
-        Ok(Self {
-            path: path.to_owned(),
-            dir: Arc::new(dir),
-            runs: Arc::new(runs),
-        })
+        Ok(Self { path: path.to_owned(), dir: Arc::new(dir), runs: Arc::new(runs) })
     }
 
     #[must_use]
@@ -146,10 +135,7 @@ impl StateDir {
     /// The runs that have a directory, oldest first.
     pub fn runs(&self) -> Result<Vec<RunId>, StateError> {
         let path = self.path.join(RUNS);
-        let failed = |errno: Errno| StateError::Read {
-            path: path.clone(),
-            cause: errno.into(),
-        };
+        let failed = |errno: Errno| StateError::Read { path: path.clone(), cause: errno.into() };
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut listing =
             Dir::openat(self.runs.as_fd(), ".", flags, Mode::empty()).map_err(failed)?;
@@ -157,12 +143,7 @@ impl StateDir {
         for item in listing.iter() {
             let name = item.map_err(failed)?;
             // Whatever is not named like a run is not ours to judge.
-            if let Some(run) = name
-                .file_name()
-                .to_str()
-                .ok()
-                .and_then(|name| name.parse().ok())
-            {
+            if let Some(run) = name.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
                 runs.push(run);
             }
         }
@@ -171,16 +152,13 @@ impl StateDir {
     }
 
     /// Makes the directory and the empty ledger of a new run.
-    pub(crate) fn create_run(&self, run: &RunId) -> Result<NewRun, StateError> {
+    pub(crate) fn create_run(&self, run: &RunId) -> Result<File, StateError> {
         let dir_path = self.run_dir(run);
-        mkdirat(&*self.runs, run.as_str(), PRIVATE_DIR).map_err(|errno| StateError::Make {
-            path: dir_path.clone(),
-            cause: errno.into(),
-        })?;
+        mkdirat(&*self.runs, run.as_str(), PRIVATE_DIR)
+            .map_err(|errno| StateError::Make { path: dir_path.clone(), cause: errno.into() })?;
         let dir = self.open_run_dir(run)?;
         let flags = OFlag::O_RDWR | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
-        let ledger = open_file(&dir, LEDGER, flags, &self.ledger_path(run))?;
-        Ok(NewRun { dir, ledger })
+        open_file(&dir, LEDGER, flags, &self.ledger_path(run))
     }
 
     /// Opens the ledger of a run as `access` says.
@@ -201,20 +179,9 @@ impl StateDir {
         open_file(&*self.dir, name, access.flags(), &self.path.join(name))
     }
 
-    /// The directory of all runs, to be synced when a run was added.
-    pub(crate) fn runs_fd(&self) -> &Arc<OwnedFd> {
-        &self.runs
-    }
-
     fn open_run_dir(&self, run: &RunId) -> Result<OwnedFd, StateError> {
         open_dir(&*self.runs, Path::new(run.as_str()), &self.run_dir(run))
     }
-}
-
-/// The files of a run that was just made.
-pub(crate) struct NewRun {
-    pub(crate) dir: OwnedFd,
-    pub(crate) ledger: File,
 }
 
 /// What a file of ours is opened for.
@@ -260,10 +227,7 @@ pub(crate) fn lock(mut file: File, hold: FlockArg) -> io::Result<Flock<File>> {
 
 /// Opens a directory of ours for a run, made when it is not there and closed to others' eyes.
 fn own_dir(at: impl AsFd, name: &Path, path: &Path) -> Result<OwnedFd, StateError> {
-    let failed = |errno: Errno| StateError::Make {
-        path: path.to_owned(),
-        cause: errno.into(),
-    };
+    let failed = |errno: Errno| StateError::Make { path: path.to_owned(), cause: errno.into() };
     match mkdirat(&at, name, PRIVATE_DIR) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(failed(errno)),
@@ -290,61 +254,40 @@ fn open_file(at: impl AsFd, name: &str, flags: OFlag, path: &Path) -> Result<Fil
         openat(at, name, flags, PRIVATE_FILE).map_err(|errno| refused(errno, Kind::File, path))?;
     let stat = check(&file, Kind::File, path)?;
     if stat.st_nlink != 1 {
-        return Err(StateError::Linked {
-            path: path.to_owned(),
-        });
+        return Err(StateError::Linked { path: path.to_owned() });
     }
     Ok(File::from(file))
 }
 
 /// Puts words on a refusal to open: these are what a link, a FIFO or a device answers.
 fn refused(errno: Errno, wanted: Kind, path: &Path) -> StateError {
-    const OTHER_KINDS: [Errno; 5] = [
-        Errno::ELOOP,
-        Errno::ENOTDIR,
-        Errno::EISDIR,
-        Errno::ENXIO,
-        Errno::ENODEV,
-    ];
+    const OTHER_KINDS: [Errno; 5] =
+        [Errno::ELOOP, Errno::ENOTDIR, Errno::EISDIR, Errno::ENXIO, Errno::ENODEV];
     let path = path.to_owned();
     if OTHER_KINDS.contains(&errno) {
         StateError::WrongKind { path, wanted }
     } else {
-        StateError::Open {
-            path,
-            cause: errno.into(),
-        }
+        StateError::Open { path, cause: errno.into() }
     }
 }
 
 fn check(fd: impl AsFd, wanted: Kind, path: &Path) -> Result<FileStat, StateError> {
-    let stat = fstat(fd).map_err(|errno| StateError::Open {
-        path: path.to_owned(),
-        cause: errno.into(),
-    })?;
+    let stat = fstat(fd)
+        .map_err(|errno| StateError::Open { path: path.to_owned(), cause: errno.into() })?;
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     let right = match wanted {
         Kind::Directory => SFlag::S_IFDIR,
         Kind::File => SFlag::S_IFREG,
     };
     if kind != right {
-        return Err(StateError::WrongKind {
-            path: path.to_owned(),
-            wanted,
-        });
+        return Err(StateError::WrongKind { path: path.to_owned(), wanted });
     }
     if stat.st_uid != geteuid().as_raw() {
-        return Err(StateError::WrongOwner {
-            path: path.to_owned(),
-            owner: stat.st_uid,
-        });
+        return Err(StateError::WrongOwner { path: path.to_owned(), owner: stat.st_uid });
     }
     if stat.st_mode & 0o022 != 0 {
         let mode = stat.st_mode & 0o7777;
-        return Err(StateError::Writable {
-            path: path.to_owned(),
-            mode,
-        });
+        return Err(StateError::Writable { path: path.to_owned(), mode });
     }
     Ok(stat)
 }

@@ -97,11 +97,8 @@ impl FromStr for PicoUsd {
         if part.len() > 12 {
             return Err(AmountError::TooFine);
         }
-        let parse = |digits: &str| {
-            digits
-                .parse::<u128>()
-                .map_err(|_overflow| AmountError::TooLarge)
-        };
+        let parse =
+            |digits: &str| digits.parse::<u128>().map_err(|_overflow| AmountError::TooLarge);
         let scale =
             10_u128.pow(12 - u32::try_from(part.len()).map_err(|_overflow| AmountError::TooFine)?);
         parse(whole)?
@@ -120,9 +117,7 @@ impl Serialize for PicoUsd {
 
 impl<'de> Deserialize<'de> for PicoUsd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -140,11 +135,7 @@ impl RunId {
     /// The name of a run that starts at `now`; `salt` tells runs of one second apart.
     #[must_use]
     pub fn new(now: jiff::Timestamp, salt: u32) -> Self {
-        Self(format!(
-            "{}-{:06x}",
-            now.strftime("%Y%m%d-%H%M%S"),
-            salt & 0xff_ffff
-        ))
+        Self(format!("{}-{:06x}", now.strftime("%Y%m%d-%H%M%S"), salt & 0xff_ffff))
     }
 
     #[must_use]
@@ -166,19 +157,13 @@ impl FromStr for RunId {
             && fits(parts.next(), 6, u8::is_ascii_digit)
             && fits(parts.next(), 6, u8::is_ascii_hexdigit)
             && parts.next().is_none();
-        if named {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NotARun)
-        }
+        if named { Ok(Self(text.to_owned())) } else { Err(NotARun) }
     }
 }
 
 impl<'de> Deserialize<'de> for RunId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -194,52 +179,25 @@ mod tests {
 
     #[test]
     fn an_amount_reads_back_as_it_was_written() {
-        for text in [
-            "0",
-            "5",
-            "0.0169",
-            "0.000000000001",
-            "340282366920938463463374607",
-        ] {
-            assert_eq!(
-                text.parse::<PicoUsd>().map(|a| a.to_string()),
-                Ok(text.to_owned())
-            );
+        for text in ["0", "5", "0.0169", "0.000000000001", "340282366920938463463374607"] {
+            assert_eq!(text.parse::<PicoUsd>().map(|a| a.to_string()), Ok(text.to_owned()));
         }
         assert_eq!("$5.00".parse::<PicoUsd>(), Ok(PicoUsd::new(5 * PICO)));
     }
 
     #[test]
     fn what_is_not_an_amount_is_refused() {
-        for text in [
-            "", "-1", "+1", "1.", ".5", "1e3", "1,5", "1.2.3", " 1", "0x1", "NaN",
-        ] {
-            assert_eq!(
-                text.parse::<PicoUsd>(),
-                Err(AmountError::Malformed),
-                "{text:?}"
-            );
+        for text in ["", "-1", "+1", "1.", ".5", "1e3", "1,5", "1.2.3", " 1", "0x1", "NaN"] {
+            assert_eq!(text.parse::<PicoUsd>(), Err(AmountError::Malformed), "{text:?}");
         }
-        assert_eq!(
-            "0.0000000000001".parse::<PicoUsd>(),
-            Err(AmountError::TooFine)
-        );
-        assert_eq!(
-            "9".repeat(60).parse::<PicoUsd>(),
-            Err(AmountError::TooLarge)
-        );
+        assert_eq!("0.0000000000001".parse::<PicoUsd>(), Err(AmountError::TooFine));
+        assert_eq!("9".repeat(60).parse::<PicoUsd>(), Err(AmountError::TooLarge));
     }
 
     #[test]
     fn a_run_name_is_never_a_path() {
         "20261130-161200-4f2a9c".parse::<RunId>().unwrap();
-        for text in [
-            "",
-            "..",
-            "20261130-161200-4f2a9c/..",
-            "20261130-161200-../..a",
-            "a-b-c",
-        ] {
+        for text in ["", "..", "20261130-161200-4f2a9c/..", "20261130-161200-../..a", "a-b-c"] {
             assert_eq!(text.parse::<RunId>(), Err(NotARun), "{text:?}");
         }
     }

@@ -11,24 +11,22 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 
 use crate::chain::{self, Head, Words};
 use crate::event::AlertRaised;
-use crate::index::{Closed, Index, IndexError, IndexEvent};
+use crate::index::{Closed, IndexEvent, enter};
 use crate::receipt::Pending;
 use crate::recorder::{Failure, Message, Observation};
 use crate::redact::Redactions;
 use crate::repeat::{Repeats, Seen, Subject};
-use crate::state::{NewRun, StateDir, StateError, lock};
-use crate::{Actor, Clock, Event, RecordError, Recorder, RunId};
+use crate::state::StateDir;
+use crate::{Actor, Clock, CloseError, Event, RecordError, RunId};
 
-/// Events that may wait for the writer.
-const INBOX: usize = 1024;
 /// Events that are written together.
 const BATCH: usize = 256;
 /// What nobody waits for is synced this late at most.
@@ -36,144 +34,22 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// With nothing to do the writer only looks up this often.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Why a run's ledger cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error("the ledger of {run} cannot be made")]
-    State {
-        run: RunId,
-        #[source]
-        cause: StateError,
-    },
-    #[error("cannot lock the ledger of {run}")]
-    Lock {
-        run: RunId,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("{run} cannot be entered in the index")]
-    Index {
-        run: RunId,
-        #[source]
-        cause: IndexError,
-    },
-    #[error("cannot start the writer of the ledger")]
-    Thread(#[source] io::Error),
+/// Where a run is written.
+pub(crate) struct Place {
+    pub(crate) state: StateDir,
+    pub(crate) run: RunId,
+    pub(crate) file: Flock<File>,
+    /// The index with the run's opening, to be synced.
+    pub(crate) index: File,
 }
 
-/// Why a run's ledger is not closed. The next run recovers it.
-#[derive(Debug, thiserror::Error)]
-pub enum CloseError {
-    #[error("the ledger is not complete")]
-    Incomplete(#[source] RecordError),
-    #[error("the end of the run cannot be entered in the index")]
-    Index(#[source] IndexError),
-    #[error("the end of the run cannot be made durable in the index")]
-    Sync(#[source] io::Error),
-    #[error("the writer of the ledger is gone")]
-    Gone,
-}
-
-/// The open ledger of a run. Dropped without being closed, it is left for recovery.
-#[derive(Debug)]
-pub struct Ledger {
-    inbox: SyncSender<Message>,
-}
-
-impl Ledger {
-    /// Opens the ledger of a new run.
-    ///
-    /// Nothing is synced here: the first durable record waits for the ledger, the index and the
-    /// directories alike, while the caller gets on with the launch.
-    pub fn open(
-        state: &StateDir,
-        run: RunId,
-        clock: Clock,
-        redactions: Redactions,
-    ) -> Result<(Self, Recorder), OpenError> {
-        let NewRun { dir, ledger } = state.create_run(&run).map_err(|cause| OpenError::State {
-            run: run.clone(),
-            cause,
-        })?;
-        // Taken before the index knows the run, so that nobody can think it dead.
-        let ledger =
-            lock(ledger, FlockArg::LockExclusiveNonblock).map_err(|cause| OpenError::Lock {
-                run: run.clone(),
-                cause,
-            })?;
-        let index = enter(state, &run, &IndexEvent::RunOpened {}, &clock).map_err(|cause| {
-            OpenError::Index {
-                run: run.clone(),
-                cause,
-            }
-        })?;
-        let runs = Arc::clone(state.runs_fd());
-        let opening = thread::Builder::new()
-            .name("kvro-ledger-open".to_owned())
-            .spawn(move || {
-                index.sync_data()?;
-                nix::unistd::fsync(&dir)?;
-                nix::unistd::fsync(&*runs)?;
-                Ok(())
-            })
-            .map_err(OpenError::Thread)?;
-
-        let (inbox, messages) = sync_channel(INBOX);
-        let failure = Failure::default();
-        let recorder = Recorder::new(inbox.clone(), clock.clone(), failure.clone());
-        let writer = Writer {
-            state: state.clone(),
-            run,
-            clock,
-            redactions,
-            file: ledger,
-            head: Head::EMPTY,
-            written: Head::EMPTY,
-            buffer: Vec::new(),
-            waiting: Vec::new(),
-            unsynced: None,
-            repeats: Repeats::default(),
-            opening: Some(opening),
-            failure,
-            broken: None,
-        };
-        thread::Builder::new()
-            .name("kvro-ledger".to_owned())
-            .spawn(move || writer.serve(&messages))
-            .map_err(OpenError::Thread)?;
-        Ok((Self { inbox }, recorder))
-    }
-
-    /// Writes everything recorded so far, makes it durable and enters the end in the index.
-    ///
-    /// What is recorded later, through clones of the recorder, is lost.
-    pub fn close(self) -> Result<Head, CloseError> {
-        let (reply, answer) = sync_channel(1);
-        self.inbox
-            .send(Message::Close(reply))
-            .map_err(|_gone| CloseError::Gone)?;
-        answer.recv().map_err(|_gone| CloseError::Gone)?
-    }
-}
-
-/// Appends one line to the index and gives the file to sync.
-pub(crate) fn enter(
-    state: &StateDir,
-    run: &RunId,
-    event: &IndexEvent,
-    clock: &Clock,
-) -> Result<File, IndexError> {
-    let mut index = Index::lock(state, run, clock)?;
-    index.append(run, event, clock)?;
-    index.unlock()
-}
-
-struct Writer {
+pub(crate) struct Writer {
     state: StateDir,
     run: RunId,
     clock: Clock,
     redactions: Redactions,
     file: Flock<File>,
+    opening: Opening,
     /// The head with what is in the buffer.
     head: Head,
     /// The head of what the file holds.
@@ -184,10 +60,38 @@ struct Writer {
     /// Since when something is written but not durable.
     unsynced: Option<Instant>,
     repeats: Repeats,
-    /// Makes the run's directory and its place in the index durable.
-    opening: Option<JoinHandle<io::Result<()>>>,
     failure: Failure,
     broken: Option<Broken>,
+}
+
+/// The run's opening in the index, on its way to the disk.
+enum Opening {
+    Written(File),
+    Syncing(JoinHandle<io::Result<()>>),
+    Durable,
+}
+
+impl Opening {
+    /// Starts the sync, or takes in how it went once it is over.
+    fn tend(&mut self) -> io::Result<()> {
+        match std::mem::replace(self, Self::Durable) {
+            Self::Written(index) => {
+                let syncing = thread::Builder::new().name("kvro-ledger-index".to_owned());
+                *self = Self::Syncing(syncing.spawn(move || index.sync_data())?);
+                Ok(())
+            }
+            Self::Syncing(syncing) if syncing.is_finished() => joined(syncing.join()),
+            Self::Syncing(syncing) => {
+                *self = Self::Syncing(syncing);
+                Ok(())
+            }
+            Self::Durable => Ok(()),
+        }
+    }
+}
+
+fn joined(outcome: thread::Result<io::Result<()>>) -> io::Result<()> {
+    outcome.unwrap_or_else(|_panic| Err(io::Error::other("the syncing thread is gone")))
 }
 
 /// The state after the first failure.
@@ -209,13 +113,36 @@ enum End {
 }
 
 impl Writer {
-    fn serve(mut self, inbox: &Receiver<Message>) {
+    pub(crate) fn new(at: Place, clock: Clock, redactions: Redactions, failure: Failure) -> Self {
+        let Place { state, run, file, index } = at;
+        Self {
+            state,
+            run,
+            clock,
+            redactions,
+            file,
+            opening: Opening::Written(index),
+            head: Head::EMPTY,
+            written: Head::EMPTY,
+            buffer: Vec::new(),
+            waiting: Vec::new(),
+            unsynced: None,
+            repeats: Repeats::default(),
+            failure,
+            broken: None,
+        }
+    }
+
+    /// Writes what arrives until the ledger is closed or everyone who could send is gone.
+    pub(crate) fn serve(mut self, inbox: &Receiver<Message>) {
         loop {
             let first = match inbox.recv_timeout(self.patience()) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
+                // Left whole, but open: to be recovered.
                 Err(RecvTimeoutError::Disconnected) => {
                     self.finish();
+                    self.sync();
                     return;
                 }
             };
@@ -247,9 +174,7 @@ impl Writer {
             self.write_repeats();
         }
         self.flush();
-        let overdue = self
-            .unsynced
-            .is_some_and(|since| now >= since + SYNC_INTERVAL);
+        let overdue = self.unsynced.is_some_and(|since| now >= since + SYNC_INTERVAL);
         if overdue || !self.waiting.is_empty() {
             self.sync();
         }
@@ -260,18 +185,9 @@ impl Writer {
             broken.take(observation);
             return;
         }
-        let Observation {
-            time,
-            actor,
-            event,
-            pending,
-        } = observation;
+        let Observation { time, actor, event, pending } = observation;
         // Whoever waits for an entry gets one.
-        let subject = if pending.is_none() {
-            Subject::of(actor, &event)
-        } else {
-            None
-        };
+        let subject = if pending.is_none() { Subject::of(actor, &event) } else { None };
         if let Some(subject) = &subject
             && self.repeats.count(subject, time, Instant::now()) == Seen::Counted
         {
@@ -300,13 +216,7 @@ impl Writer {
         let run = self.run.clone();
         let appended = crate::entry::name_and_data(event).and_then(|(event, mut data)| {
             self.redactions.apply(&mut data);
-            let words = Words {
-                time,
-                run,
-                actor,
-                event,
-                data,
-            };
+            let words = Words { time, run, actor, event, data };
             chain::append(&mut self.head, words, &mut self.buffer)
         });
         match appended {
@@ -339,9 +249,7 @@ impl Writer {
         match self.try_sync() {
             Ok(()) => {
                 self.unsynced = None;
-                self.waiting
-                    .drain(..)
-                    .for_each(|(pending, seq)| pending.settle(Ok(seq)));
+                self.waiting.drain(..).for_each(|(pending, seq)| pending.settle(Ok(seq)));
             }
             Err(cause) => self.fail(RecordError::Sync(Arc::new(cause))),
         }
@@ -349,12 +257,7 @@ impl Writer {
 
     fn try_sync(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
-        match self.opening.take() {
-            None => Ok(()),
-            Some(opening) => opening
-                .join()
-                .map_err(|_panic| io::Error::other("the thread is gone"))?,
-        }
+        self.opening.tend()
     }
 
     fn fail(&mut self, error: RecordError) {
@@ -371,31 +274,21 @@ impl Writer {
         }
         self.failure.tell(&error);
         self.unsynced = None;
-        self.broken = Some(Broken {
-            error,
-            end,
-            lost,
-            last_words: None,
-        });
+        self.broken = Some(Broken { error, end, lost, last_words: None });
     }
 
-    /// Leaves the ledger whole but open, to be recovered.
+    /// Writes all that is not written yet.
     fn finish(&mut self) {
         self.write_repeats();
         self.flush();
-        self.sync();
     }
 
     fn close(&mut self) -> Result<Head, CloseError> {
         self.finish();
-        let Some(Broken {
-            error,
-            end,
-            lost,
-            last_words,
-        }) = self.broken.take()
-        else {
+        if self.broken.is_none() {
             self.enter_end()?;
+        }
+        let Some(Broken { error, end, lost, last_words }) = self.broken.take() else {
             return Ok(self.written);
         };
         if end == End::Clean {
@@ -409,30 +302,29 @@ impl Writer {
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
         let missing = Event::AlertRaised(AlertRaised {
             what: "ledger_incomplete".to_owned(),
-            detail: format!(
-                "{lost} entries are missing: {error}{}",
-                cause.unwrap_or_default()
-            ),
+            detail: format!("{lost} entries are missing: {error}{}", cause.unwrap_or_default()),
         });
         self.append(self.clock.now(), Actor::Ledger, &missing);
-        if let Some(Observation {
-            time, actor, event, ..
-        }) = last_words
-        {
+        if let Some(Observation { time, actor, event, .. }) = last_words {
             self.append(time, actor, &event);
         }
         self.flush();
-        self.sync();
         if self.broken.is_none() {
             // The caller hears of the first failure; an index that fails too is left to recovery.
             drop(self.enter_end());
         }
     }
 
-    fn enter_end(&self) -> Result<(), CloseError> {
+    /// Enters the end in the index, and makes both durable at the same time.
+    fn enter_end(&mut self) -> Result<(), CloseError> {
         let end = IndexEvent::RunClosed(Closed::from(self.written));
         let index = enter(&self.state, &self.run, &end, &self.clock).map_err(CloseError::Index)?;
-        index.sync_data().map_err(CloseError::Sync)
+        let synced = thread::scope(|scope| {
+            let syncing = thread::Builder::new().spawn_scoped(scope, || index.sync_data());
+            self.sync();
+            syncing.and_then(|syncing| joined(syncing.join()))
+        });
+        synced.map_err(CloseError::Sync)
     }
 }
 

@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::RunId;
 use crate::chain::{Head, Line};
-use crate::index::{Closed, INDEX, IndexError, IndexEvent, Keeping, PROMISE, Promise};
+use crate::index::{Closed, INDEX, IndexError, IndexEvent};
+use crate::promise::{Keeping, PROMISE, Promise};
 use crate::state::{Access, StateDir, lock};
 use crate::verify::walk::Walk;
 use crate::verify::{Break, Reason, Soundness};
@@ -50,24 +51,16 @@ fn read(state: &StateDir, runs: &mut Runs) -> Result<Option<Break>, IndexError> 
         return Ok(Some(at));
     }
     if !torn.is_empty() {
-        return Ok(Some(Break {
-            seq: walk.head().seq + 1,
-            reason: Reason::TornTail,
-        }));
+        return Ok(Some(Break { seq: walk.head().seq + 1, reason: Reason::TornTail }));
     }
-    let kept = promise
-        .judge(&index, walk.head())
-        .map_err(IndexError::Read)?;
+    let kept = promise.judge(&index, walk.head()).map_err(IndexError::Read)?;
     Ok(unkept(kept, walk.head()))
 }
 
 /// Without an index there may be no promise either.
 fn without_index(state: &StateDir) -> Result<Option<Break>, IndexError> {
     match state.open_top(PROMISE, Access::Read) {
-        Ok(_) => Ok(Some(Break {
-            seq: 1,
-            reason: Reason::PromiseBroken,
-        })),
+        Ok(_) => Ok(Some(Break { seq: 1, reason: Reason::PromiseBroken })),
         Err(missing) if missing.is_missing() => Ok(None),
         Err(error) => Err(IndexError::State(error)),
     }
@@ -93,9 +86,7 @@ fn walk(index: &File, runs: &mut Runs) -> io::Result<(Walk, Vec<u8>)> {
 
 /// Takes in one sound line. An event that this version does not know says nothing of a run.
 fn enter(runs: &mut Runs, line: Line) -> Result<(), Reason> {
-    let Line {
-        run, event, data, ..
-    } = line;
+    let Line { run, event, data, .. } = line;
     match serde_json::from_value(json!({"event": event, "data": data})) {
         Ok(IndexEvent::RunOpened {}) => match runs.insert(run, None) {
             None => Ok(()),
@@ -133,8 +124,5 @@ fn unkept(kept: Keeping, head: Head) -> Option<Break> {
         Some(promised) => promised.seq,
         None => head.seq,
     };
-    Some(Break {
-        seq,
-        reason: Reason::PromiseBroken,
-    })
+    Some(Break { seq, reason: Reason::PromiseBroken })
 }

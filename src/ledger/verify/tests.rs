@@ -32,9 +32,7 @@ impl Host {
     fn write(&self, run: &RunId, paths: &[&str]) -> Head {
         let (ledger, recorder) = self.open(run);
         for path in paths {
-            let event = Event::HiddenOpened(HiddenOpened {
-                path: (*path).to_owned(),
-            });
+            let event = Event::HiddenOpened(HiddenOpened { path: (*path).to_owned() });
             recorder.record(Actor::Guard, event);
         }
         recorder.record(Actor::Proxy, largest());
@@ -68,19 +66,11 @@ fn largest() -> Event {
 }
 
 /// Paths whose strings need escapes, or end a terminal's line, or are not all of one script.
-const PATHS: [&str; 4] = [
-    ".env",
-    "a \"b\" \\ c",
-    "\u{202e}gnp.exe\n\u{1b}[2J",
-    "naïve/ÿ",
-];
+const PATHS: [&str; 4] = [".env", "a \"b\" \\ c", "\u{202e}gnp.exe\n\u{1b}[2J", "naïve/ÿ"];
 
 fn lines(path: &Path) -> Vec<Vec<u8>> {
     let bytes = fs::read(path).unwrap();
-    bytes
-        .split_inclusive(|byte| *byte == b'\n')
-        .map(<[u8]>::to_vec)
-        .collect()
+    bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
 
 /// The sequence number of the line that holds byte `at`.
@@ -95,11 +85,7 @@ fn what_was_written_verifies() {
     host.write(&run_id(2), &PATHS);
     let all = verify_all(&host.state).unwrap();
     assert_eq!(all.outcome(), Outcome::Intact, "{all:?}");
-    let found: Vec<_> = all
-        .runs
-        .iter()
-        .map(|r| (r.run.clone(), r.entries, r.openness))
-        .collect();
+    let found: Vec<_> = all.runs.iter().map(|r| (r.run.clone(), r.entries, r.openness)).collect();
     let closed = |salt| (run_id(salt), head.seq, Openness::Closed);
     assert_eq!(found, [closed(1), closed(2)]);
 }
@@ -115,12 +101,7 @@ fn any_flipped_byte_of_a_closed_ledger_is_found_at_its_entry() {
         changed[at] ^= 1 << (at % 8);
         fs::write(&path, &changed).unwrap();
         let found = host.broken(&run).map(|broken| broken.seq);
-        assert_eq!(
-            found,
-            Some(seq_of(&bytes, at)),
-            "byte {at}: {:?}",
-            host.broken(&run)
-        );
+        assert_eq!(found, Some(seq_of(&bytes, at)), "byte {at}: {:?}", host.broken(&run));
     }
 }
 
@@ -138,11 +119,7 @@ fn any_flipped_byte_of_the_index_or_its_promise_is_found() {
             let found = host.broken_index();
             assert!(found.is_some(), "{} byte {at}", path.display());
             if path == host.index() {
-                assert_eq!(
-                    found.map(|b| b.seq),
-                    Some(seq_of(&bytes, at)),
-                    "byte {at}: {found:?}"
-                );
+                assert_eq!(found.map(|b| b.seq), Some(seq_of(&bytes, at)), "byte {at}: {found:?}");
             }
         }
         fs::write(&path, &bytes).unwrap();
@@ -159,17 +136,9 @@ fn a_ledger_cut_at_any_byte_is_found_at_the_first_missing_entry() {
     for cut in 0..bytes.len() {
         fs::write(&path, &bytes[..cut]).unwrap();
         let clean = cut == 0 || bytes[cut - 1] == b'\n';
-        let reason = if clean {
-            Reason::CutTail
-        } else {
-            Reason::TornTail
-        };
+        let reason = if clean { Reason::CutTail } else { Reason::TornTail };
         let seq = seq_of(&bytes, cut);
-        assert_eq!(
-            host.broken(&run),
-            Some(Break { seq, reason }),
-            "cut at {cut}"
-        );
+        assert_eq!(host.broken(&run), Some(Break { seq, reason }), "cut at {cut}");
     }
 }
 
@@ -185,10 +154,7 @@ fn an_index_cut_at_any_byte_is_found() {
         assert_eq!(found, Some(seq_of(&bytes, cut)), "cut at {cut}");
     }
     fs::remove_file(host.index()).unwrap();
-    let gone = Break {
-        seq: 1,
-        reason: Reason::PromiseBroken,
-    };
+    let gone = Break { seq: 1, reason: Reason::PromiseBroken };
     assert_eq!(host.broken_index(), Some(gone));
 }
 
@@ -203,18 +169,8 @@ fn any_removed_line_is_found_by_its_number() {
         rest.remove(gone);
         fs::write(&path, rest.concat()).unwrap();
         let last = gone + 1 == whole.len();
-        let reason = if last {
-            Reason::CutTail
-        } else {
-            Reason::Missing
-        };
-        assert_eq!(
-            host.broken(&run),
-            Some(Break {
-                seq: gone as u64 + 1,
-                reason
-            })
-        );
+        let reason = if last { Reason::CutTail } else { Reason::Missing };
+        assert_eq!(host.broken(&run), Some(Break { seq: gone as u64 + 1, reason }));
     }
 }
 
@@ -230,31 +186,13 @@ fn moved_doubled_and_added_lines_are_found() {
     };
     let mut moved = whole.clone();
     moved.swap(1, 3);
-    assert_eq!(
-        broken(moved),
-        Some(Break {
-            seq: 2,
-            reason: Reason::OutOfOrder
-        })
-    );
+    assert_eq!(broken(moved), Some(Break { seq: 2, reason: Reason::OutOfOrder }));
     let mut doubled = whole.clone();
     doubled.insert(2, whole[1].clone());
-    assert_eq!(
-        broken(doubled),
-        Some(Break {
-            seq: 3,
-            reason: Reason::OutOfOrder
-        })
-    );
+    assert_eq!(broken(doubled), Some(Break { seq: 3, reason: Reason::OutOfOrder }));
     let mut added = whole.clone();
     added.push(b"{}".to_vec());
-    assert_eq!(
-        broken(added),
-        Some(Break {
-            seq: 6,
-            reason: Reason::AfterTheEnd
-        })
-    );
+    assert_eq!(broken(added), Some(Break { seq: 6, reason: Reason::AfterTheEnd }));
     assert_eq!(broken(whole), None);
 }
 
@@ -266,22 +204,10 @@ fn an_entry_that_was_added_with_a_right_chain_is_after_the_end() {
     let mut bytes = fs::read(&path).unwrap();
     let (event, data) = crate::entry::name_and_data(&largest()).unwrap();
     let (time, actor) = (Timestamp::UNIX_EPOCH, Actor::Proxy);
-    let words = crate::chain::Words {
-        time,
-        run: run.clone(),
-        actor,
-        event,
-        data,
-    };
+    let words = crate::chain::Words { time, run: run.clone(), actor, event, data };
     crate::chain::append(&mut head, words, &mut bytes).unwrap();
     fs::write(&path, bytes).unwrap();
-    assert_eq!(
-        host.broken(&run),
-        Some(Break {
-            seq: 6,
-            reason: Reason::AfterTheEnd
-        })
-    );
+    assert_eq!(host.broken(&run), Some(Break { seq: 6, reason: Reason::AfterTheEnd }));
 }
 
 #[test]
@@ -291,13 +217,7 @@ fn a_ledger_rewritten_with_a_right_chain_is_found_by_the_index() {
     other.write(&run_id(1), &["a", "b", "c", "d"]);
     let forged = other.state.ledger_path(&run_id(1));
     fs::copy(forged, host.state.ledger_path(&run_id(1))).unwrap();
-    assert_eq!(
-        host.broken(&run_id(1)),
-        Some(Break {
-            seq: 5,
-            reason: Reason::Changed
-        })
-    );
+    assert_eq!(host.broken(&run_id(1)), Some(Break { seq: 5, reason: Reason::Changed }));
 }
 
 #[test]
@@ -305,18 +225,9 @@ fn a_ledger_of_another_run_is_found() {
     let host = Host::new();
     host.write(&run_id(1), &PATHS);
     host.write(&run_id(2), &PATHS);
-    let (one, two) = (
-        host.state.ledger_path(&run_id(1)),
-        host.state.ledger_path(&run_id(2)),
-    );
+    let (one, two) = (host.state.ledger_path(&run_id(1)), host.state.ledger_path(&run_id(2)));
     fs::copy(one, two).unwrap();
-    assert_eq!(
-        host.broken(&run_id(2)),
-        Some(Break {
-            seq: 1,
-            reason: Reason::OfAnotherRun
-        })
-    );
+    assert_eq!(host.broken(&run_id(2)), Some(Break { seq: 1, reason: Reason::OfAnotherRun }));
 }
 
 #[test]
@@ -326,27 +237,13 @@ fn a_removed_run_is_missing_and_an_unknown_one_is_named() {
     host.write(&run_id(2), &PATHS);
     fs::remove_dir_all(host.state.run_dir(&run_id(1))).unwrap();
     other.write(&run_id(3), &PATHS);
-    fs::rename(
-        other.state.run_dir(&run_id(3)),
-        host.state.run_dir(&run_id(3)),
-    )
-    .unwrap();
+    fs::rename(other.state.run_dir(&run_id(3)), host.state.run_dir(&run_id(3))).unwrap();
     let found = verify_all(&host.state).unwrap();
-    let broken: Vec<_> = found
-        .runs
-        .iter()
-        .map(|run| run.soundness.broken())
-        .collect();
+    let broken: Vec<_> = found.runs.iter().map(|run| run.soundness.broken()).collect();
     let at = |reason| Some(Break { seq: 1, reason });
-    assert_eq!(
-        broken,
-        [at(Reason::LedgerMissing), None, at(Reason::NotInTheIndex)]
-    );
+    assert_eq!(broken, [at(Reason::LedgerMissing), None, at(Reason::NotInTheIndex)]);
     assert_eq!(found.outcome(), Outcome::Broken);
-    assert_eq!(
-        verify_run(&host.state, &run_id(4)).outcome(),
-        Outcome::Unreadable
-    );
+    assert_eq!(verify_run(&host.state, &run_id(4)).outcome(), Outcome::Unreadable);
 }
 
 #[test]
@@ -355,18 +252,12 @@ fn a_run_that_is_opened_or_closed_twice_breaks_the_index() {
     host.write(&run_id(1), &[]);
     let again = |event| {
         let clock = Clock::new(|| Timestamp::UNIX_EPOCH);
-        crate::writer::enter(&host.state, &run_id(1), &event, &clock).unwrap();
+        crate::index::enter(&host.state, &run_id(1), &event, &clock).unwrap();
         host.broken_index()
     };
     let closed = crate::index::Closed::from(Head::EMPTY);
     let twice = again(crate::index::IndexEvent::RunClosed(closed));
-    assert_eq!(
-        twice,
-        Some(Break {
-            seq: 3,
-            reason: Reason::ClosedTwice
-        })
-    );
+    assert_eq!(twice, Some(Break { seq: 3, reason: Reason::ClosedTwice }));
     // The first break is the one that is named.
     assert_eq!(again(crate::index::IndexEvent::RunOpened {}), twice);
 }
@@ -382,12 +273,7 @@ fn verification_writes_nothing() {
             .iter()
             .flat_map(|dir| fs::read_dir(dir).unwrap())
             .map(|item| item.unwrap().path())
-            .map(|path| {
-                (
-                    fs::read(&path).ok(),
-                    fs::metadata(&path).unwrap().modified().unwrap(),
-                )
-            })
+            .map(|path| (fs::read(&path).ok(), fs::metadata(&path).unwrap().modified().unwrap()))
             .collect();
         files.sort();
         files

@@ -30,10 +30,7 @@ enum State {
 
 impl Walk {
     pub(super) const fn new() -> Self {
-        Self {
-            head: Head::EMPTY,
-            state: State::Sound,
-        }
+        Self { head: Head::EMPTY, state: State::Sound }
     }
 
     /// The head of the sound part.
@@ -75,12 +72,7 @@ impl Walk {
             (false, true) => self.break_at(expected, Reason::Changed),
             // There is nothing in front of the first line that could have been changed instead.
             (true, false) if expected == 1 => self.break_at(1, Reason::Changed),
-            (true, false) => {
-                self.state = State::Torn {
-                    seq: expected,
-                    hash: LineHash::of(line),
-                }
-            }
+            (true, false) => self.state = State::Torn { seq: expected, hash: LineHash::of(line) },
             (false, false) if read.seq > expected => self.state = State::Skipped { seq: expected },
             (false, false) => self.break_at(expected, Reason::OutOfOrder),
         }
@@ -98,18 +90,11 @@ impl Walk {
     pub(super) fn end(&self, end: Option<LineHash>) -> Option<Break> {
         match self.state {
             State::Sound => None,
-            State::Torn { seq, hash } if end.is_none_or(|end| end == hash) => Some(Break {
-                seq: seq - 1,
-                reason: Reason::Changed,
-            }),
-            State::Torn { seq, .. } => Some(Break {
-                seq,
-                reason: Reason::Changed,
-            }),
-            State::Skipped { seq } => Some(Break {
-                seq,
-                reason: Reason::Missing,
-            }),
+            State::Torn { seq, hash } if end.is_none_or(|end| end == hash) => {
+                Some(Break { seq: seq - 1, reason: Reason::Changed })
+            }
+            State::Torn { seq, .. } => Some(Break { seq, reason: Reason::Changed }),
+            State::Skipped { seq } => Some(Break { seq, reason: Reason::Missing }),
             State::Broken(at) => Some(at),
         }
     }

@@ -15,10 +15,7 @@ use crate::support::{GUARD, clock, ended, hidden, host, run_id};
 const STATE: &str = "KVRO_TEST_STATE";
 const RUN: &str = "KVRO_TEST_RUN";
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the test starts itself a second time"
-)]
+#[expect(clippy::disallowed_methods, reason = "the test starts itself a second time")]
 fn command(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
 }
@@ -53,9 +50,7 @@ fn say(words: &str) {
 
 fn said(child: &mut Child) -> impl Iterator<Item = String> {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    lines
-        .map_while(Result::ok)
-        .filter_map(|line| line.strip_prefix("said ").map(str::to_owned))
+    lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("said ").map(str::to_owned))
 }
 
 /// Records without end and tells each entry that is durable.
@@ -66,9 +61,7 @@ fn records_until_killed() {
         Ledger::open(&state, run, Clock::system(), Redactions::none()).unwrap();
     for n in 0_u64.. {
         recorder.record(GUARD, hidden(&format!("a{n}")));
-        let seq = recorder
-            .record_durably(GUARD, hidden(&format!("b{n}")))
-            .unwrap();
+        let seq = recorder.record_durably(GUARD, hidden(&format!("b{n}"))).unwrap();
         say(&seq.to_string());
     }
 }
@@ -79,30 +72,16 @@ fn a_killed_writer_loses_nothing_it_called_durable() {
     for salt in 1..=12 {
         let run = run_id(salt);
         let mut child = start("crash::records_until_killed", &host.state, &run, "");
-        let durable: u64 = said(&mut child)
-            .nth(salt as usize * 3)
-            .unwrap()
-            .parse()
-            .unwrap();
+        let durable: u64 = said(&mut child).nth(salt as usize * 3).unwrap().parse().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         let recovered = recover(&host.state, &clock()).unwrap();
-        assert!(
-            matches!(&recovered[..], [one] if one.run == run),
-            "{recovered:?}"
-        );
+        assert!(matches!(&recovered[..], [one] if one.run == run), "{recovered:?}");
         let found = verify_all(&host.state).unwrap();
         assert_eq!(found.outcome(), Outcome::Intact, "{found:?}");
         let events = host.events(&run);
-        assert!(
-            events.len() as u64 > durable,
-            "{durable} of {}",
-            events.len()
-        );
-        assert!(matches!(
-            events.last(),
-            Some((_, Event::LedgerRecovered(_)))
-        ));
+        assert!(events.len() as u64 > durable, "{durable} of {}", events.len());
+        assert!(matches!(events.last(), Some((_, Event::LedgerRecovered(_)))));
     }
 }
 
@@ -116,14 +95,9 @@ fn records_until_full() {
     recorder.on_failure(move |error| tell.send(error.clone()).unwrap());
     let refused = (0_u64..).find_map(|n| {
         recorder.record(GUARD, hidden(&format!("a{n}")));
-        recorder
-            .record_durably(GUARD, hidden(&format!("b{n}")))
-            .err()
+        recorder.record_durably(GUARD, hidden(&format!("b{n}"))).err()
     });
-    assert!(
-        matches!(refused, Some(RecordError::Write(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Some(RecordError::Write(_))), "{refused:?}");
     assert!(matches!(told.recv(), Ok(RecordError::Write(_))));
     assert!(matches!(recorder.failure(), Some(RecordError::Write(_))));
     recorder.record(Actor::Supervisor, ended());

@@ -1,10 +1,6 @@
 //! The ledger from outside: what is on disk after writing, crashing, recovering and tampering.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that cannot go on has failed"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod crash;
 mod recovery;

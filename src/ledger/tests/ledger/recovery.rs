@@ -16,12 +16,7 @@ fn abandoned(host: &Host, run: &RunId) -> Vec<u8> {
     let bytes = fs::read(host.state.ledger_path(run)).unwrap();
     // The writer lets go of the file once nobody can send to it any more.
     drop((ledger, recorder));
-    while verify_all(&host.state)
-        .unwrap()
-        .runs
-        .iter()
-        .any(|r| r.openness == Openness::Live)
-    {
+    while verify_all(&host.state).unwrap().runs.iter().any(|r| r.openness == Openness::Live) {
         std::thread::yield_now();
     }
     bytes
@@ -36,23 +31,12 @@ fn recovered(host: &Host) -> Vec<(RunId, LedgerRecovered)> {
 fn a_run_left_open_is_closed_and_that_is_recorded() {
     let (host, run) = (host(), run_id(1));
     abandoned(&host, &run);
-    let event = LedgerRecovered {
-        recovered_run: run.to_string(),
-        torn_bytes: 0,
-        last_seq: 2,
-    };
+    let event = LedgerRecovered { recovered_run: run.to_string(), torn_bytes: 0, last_seq: 2 };
     assert_eq!(recovered(&host), [(run.clone(), event.clone())]);
-    let expected = [
-        (1, hidden("a")),
-        (2, hidden("b")),
-        (3, Event::LedgerRecovered(event)),
-    ];
+    let expected = [(1, hidden("a")), (2, hidden("b")), (3, Event::LedgerRecovered(event))];
     assert_eq!(host.events(&run), expected);
     let found = verify_all(&host.state).unwrap();
-    assert_eq!(
-        (found.outcome(), found.runs[0].openness),
-        (Outcome::Intact, Openness::Closed)
-    );
+    assert_eq!((found.outcome(), found.runs[0].openness), (Outcome::Intact, Openness::Closed));
     assert_eq!(recovered(&host), [], "once");
 }
 
@@ -70,28 +54,11 @@ fn a_line_torn_at_any_byte_is_moved_aside_and_the_rest_verifies() {
         let path = host.state.ledger_path(&run);
         fs::write(&path, &whole[..cut]).unwrap();
         let torn = verify_all(&host.state).unwrap();
-        let broken = torn
-            .runs
-            .iter()
-            .find(|r| r.run == run)
-            .unwrap()
-            .soundness
-            .broken();
-        assert_eq!(
-            broken,
-            Some(Break {
-                seq: 2,
-                reason: Reason::TornTail
-            }),
-            "{cut}"
-        );
+        let broken = torn.runs.iter().find(|r| r.run == run).unwrap().soundness.broken();
+        assert_eq!(broken, Some(Break { seq: 2, reason: Reason::TornTail }), "{cut}");
         recovered(&host);
         let torn_bytes = (cut - first) as u64;
-        let event = LedgerRecovered {
-            recovered_run: run.to_string(),
-            torn_bytes,
-            last_seq: 1,
-        };
+        let event = LedgerRecovered { recovered_run: run.to_string(), torn_bytes, last_seq: 1 };
         let expected = [(1, hidden("a")), (2, Event::LedgerRecovered(event))];
         assert_eq!(host.events(&run), expected, "{cut}");
         let aside = fs::read(host.state.run_dir(&run).join("torn")).unwrap();
@@ -108,11 +75,7 @@ fn last_lines_that_are_no_entries_are_moved_aside_too() {
     bytes.extend_from_slice(&[0; 600]);
     bytes.extend_from_slice(b"\n{}\n\0\0");
     fs::write(host.state.ledger_path(&run), &bytes).unwrap();
-    let event = LedgerRecovered {
-        recovered_run: run.to_string(),
-        torn_bytes: 606,
-        last_seq: 2,
-    };
+    let event = LedgerRecovered { recovered_run: run.to_string(), torn_bytes: 606, last_seq: 2 };
     assert_eq!(recovered(&host), [(run, event)]);
     assert_eq!(verify_all(&host.state).unwrap().outcome(), Outcome::Intact);
 }
@@ -122,11 +85,7 @@ fn a_run_that_recorded_nothing_is_closed_too() {
     let (host, run) = (host(), run_id(1));
     abandoned(&host, &run);
     fs::write(host.state.ledger_path(&run), "").unwrap();
-    let event = LedgerRecovered {
-        recovered_run: run.to_string(),
-        torn_bytes: 0,
-        last_seq: 0,
-    };
+    let event = LedgerRecovered { recovered_run: run.to_string(), torn_bytes: 0, last_seq: 0 };
     assert_eq!(recovered(&host), [(run, event)]);
     assert_eq!(verify_all(&host.state).unwrap().outcome(), Outcome::Intact);
 }
@@ -145,19 +104,11 @@ fn a_live_run_is_left_alone() {
 fn a_chain_that_was_broken_on_purpose_stays_broken() {
     let (host, run) = (host(), run_id(1));
     let bytes = abandoned(&host, &run);
-    let changed = String::from_utf8(bytes)
-        .unwrap()
-        .replace(r#""path":"a""#, r#""path":"x""#);
+    let changed = String::from_utf8(bytes).unwrap().replace(r#""path":"a""#, r#""path":"x""#);
     fs::write(host.state.ledger_path(&run), changed).unwrap();
     assert_eq!(recovered(&host).len(), 1);
     let found = verify_all(&host.state).unwrap();
-    assert_eq!(
-        found.runs[0].soundness.broken(),
-        Some(Break {
-            seq: 1,
-            reason: Reason::Changed
-        })
-    );
+    assert_eq!(found.runs[0].soundness.broken(), Some(Break { seq: 1, reason: Reason::Changed }));
 }
 
 #[test]
@@ -166,15 +117,9 @@ fn a_removed_run_cannot_be_recovered_and_stays_missing() {
     abandoned(&host, &run);
     fs::remove_dir_all(host.state.run_dir(&run)).unwrap();
     let tried = recover(&host.state, &clock()).unwrap();
-    assert!(
-        matches!(&tried[..], [one] if one.outcome.is_err()),
-        "{tried:?}"
-    );
+    assert!(matches!(&tried[..], [one] if one.outcome.is_err()), "{tried:?}");
     let found = verify_all(&host.state).unwrap();
-    let missing = Break {
-        seq: 1,
-        reason: Reason::LedgerMissing,
-    };
+    let missing = Break { seq: 1, reason: Reason::LedgerMissing };
     assert_eq!(found.runs[0].soundness.broken(), Some(missing));
 }
 
@@ -187,19 +132,10 @@ fn a_torn_index_is_mended_and_that_is_recorded() {
     bytes.extend_from_slice(b"{\"seq\":3,\"ti");
     fs::write(&index, &bytes).unwrap();
     let torn = verify_all(&host.state).unwrap();
-    assert_eq!(
-        torn.index.broken(),
-        Some(Break {
-            seq: 3,
-            reason: Reason::TornTail
-        })
-    );
+    assert_eq!(torn.index.broken(), Some(Break { seq: 3, reason: Reason::TornTail }));
     host.open(&run_id(2)).0.close().unwrap();
     assert_eq!(verify_all(&host.state).unwrap().outcome(), Outcome::Intact);
-    assert_eq!(
-        fs::read(host.path.join("index.torn")).unwrap(),
-        b"{\"seq\":3,\"ti"
-    );
+    assert_eq!(fs::read(host.path.join("index.torn")).unwrap(), b"{\"seq\":3,\"ti");
     let index = fs::read_to_string(&index).unwrap();
     assert!(index.contains(r#""event":"index.recovered""#), "{index}");
 }
@@ -210,29 +146,13 @@ fn a_cut_index_is_never_made_good_by_the_next_run() {
     host.open(&run_id(1)).0.close().unwrap();
     host.open(&run_id(2)).0.close().unwrap();
     let index = host.path.join("index.jsonl");
-    let lines: Vec<_> = fs::read_to_string(&index)
-        .unwrap()
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    let lines: Vec<_> = fs::read_to_string(&index).unwrap().lines().map(str::to_owned).collect();
     fs::write(&index, lines[..2].join("\n") + "\n").unwrap();
     let cut = verify_all(&host.state).unwrap();
-    assert_eq!(
-        cut.index.broken(),
-        Some(Break {
-            seq: 3,
-            reason: Reason::PromiseBroken
-        })
-    );
+    assert_eq!(cut.index.broken(), Some(Break { seq: 3, reason: Reason::PromiseBroken }));
     host.open(&run_id(3)).0.close().unwrap();
     let later = verify_all(&host.state).unwrap();
-    assert_eq!(
-        later.index.broken(),
-        Some(Break {
-            seq: 3,
-            reason: Reason::Disagreed
-        })
-    );
+    assert_eq!(later.index.broken(), Some(Break { seq: 3, reason: Reason::Disagreed }));
 }
 
 #[test]

@@ -18,10 +18,7 @@ fn mode(path: &Path) -> u32 {
 /// Why a run cannot be opened beside what was planted.
 fn refusal(host: &Host) -> StateError {
     match Ledger::open(&host.state, run_id(1), Clock::system(), Redactions::none()) {
-        Err(OpenError::Index {
-            cause: IndexError::State(why),
-            ..
-        }) => why,
+        Err(OpenError::Index { cause: IndexError::State(why), .. }) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -66,18 +63,12 @@ fn a_link_in_place_of_a_directory_is_refused() {
     let (elsewhere, planted) = (dir.path().join("elsewhere"), dir.path().join("planted"));
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, &planted).unwrap();
-    assert!(matches!(
-        StateDir::open(&planted),
-        Err(StateError::WrongKind { .. })
-    ));
+    assert!(matches!(StateDir::open(&planted), Err(StateError::WrongKind { .. })));
     let state = dir.path().join("state");
     StateDir::open(&state).unwrap();
     fs::remove_dir(state.join("runs")).unwrap();
     symlink(&elsewhere, state.join("runs")).unwrap();
-    assert!(matches!(
-        StateDir::open(&state),
-        Err(StateError::WrongKind { .. })
-    ));
+    assert!(matches!(StateDir::open(&state), Err(StateError::WrongKind { .. })));
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
@@ -88,10 +79,7 @@ fn a_link_in_place_of_a_file_is_refused_and_its_target_kept() {
         let target = host.path.join("bashrc");
         fs::write(&target, "alias ls=ls\n").unwrap();
         symlink(&target, host.path.join(name)).unwrap();
-        assert!(
-            matches!(refusal(&host), StateError::WrongKind { .. }),
-            "{name}"
-        );
+        assert!(matches!(refusal(&host), StateError::WrongKind { .. }), "{name}");
         assert_eq!(fs::read_to_string(&target).unwrap(), "alias ls=ls\n");
     }
 }
@@ -123,10 +111,7 @@ fn a_file_that_others_can_write_is_refused() {
     let index = host.path.join("index.jsonl");
     fs::write(&index, "").unwrap();
     fs::set_permissions(&index, Permissions::from_mode(0o660)).unwrap();
-    assert!(matches!(
-        refusal(&host),
-        StateError::Writable { mode: 0o660, .. }
-    ));
+    assert!(matches!(refusal(&host), StateError::Writable { mode: 0o660, .. }));
 }
 
 #[test]
@@ -137,10 +122,7 @@ fn what_belongs_to_somebody_else_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(dir.path(), Some(65_534), None).unwrap();
     let refused = StateDir::open(dir.path());
-    assert!(
-        matches!(refused, Err(StateError::WrongOwner { owner: 65_534, .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(StateError::WrongOwner { owner: 65_534, .. })), "{refused:?}");
 }
 
 #[test]

@@ -21,11 +21,7 @@ pub(crate) fn host() -> Host {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state").join("kvro-jail");
     let state = StateDir::open(&path).unwrap();
-    Host {
-        _dir: dir,
-        path,
-        state,
-    }
+    Host { _dir: dir, path, state }
 }
 
 impl Host {
@@ -40,9 +36,7 @@ impl Host {
     /// The known events of a run with their sequence numbers.
     pub(crate) fn events(&self, run: &RunId) -> Vec<(u64, Event)> {
         let entries = self.entries(run).into_iter();
-        entries
-            .map(|entry| (entry.seq, entry.known().unwrap().clone()))
-            .collect()
+        entries.map(|entry| (entry.seq, entry.known().unwrap().clone())).collect()
     }
 }
 
@@ -55,9 +49,7 @@ pub(crate) fn run_id(salt: u32) -> RunId {
 }
 
 pub(crate) fn hidden(path: &str) -> Event {
-    Event::HiddenOpened(HiddenOpened {
-        path: path.to_owned(),
-    })
+    Event::HiddenOpened(HiddenOpened { path: path.to_owned() })
 }
 
 pub(crate) fn refused(name: &str) -> Event {

@@ -20,21 +20,10 @@ fn what_is_recorded_is_on_disk_in_order_once_closed() {
     assert_eq!(recorder.record_durably(GUARD, hidden("b")).unwrap(), 2);
     recorder.record(Actor::Supervisor, ended());
     let head = ledger.close().unwrap();
-    assert_eq!(
-        host.events(&run),
-        [(1, hidden("a")), (2, hidden("b")), (3, ended())]
-    );
+    assert_eq!(host.events(&run), [(1, hidden("a")), (2, hidden("b")), (3, ended())]);
     let bytes = fs::read(host.state.ledger_path(&run)).unwrap();
-    let last = bytes
-        .strip_suffix(b"\n")
-        .unwrap()
-        .rsplit(|byte| *byte == b'\n')
-        .next()
-        .unwrap();
-    assert_eq!(
-        (head.seq, head.bytes, head.hash),
-        (3, bytes.len() as u64, LineHash::of(last))
-    );
+    let last = bytes.strip_suffix(b"\n").unwrap().rsplit(|byte| *byte == b'\n').next().unwrap();
+    assert_eq!((head.seq, head.bytes, head.hash), (3, bytes.len() as u64, LineHash::of(last)));
 }
 
 #[test]
@@ -44,10 +33,7 @@ fn a_durable_entry_can_be_read_while_the_run_is_open() {
     recorder.record_durably(GUARD, hidden("a")).unwrap();
     assert_eq!(host.events(&run), [(1, hidden("a"))]);
     let found = verify_run(&host.state, &run);
-    assert_eq!(
-        (found.outcome(), found.runs[0].openness),
-        (Outcome::Intact, Openness::Live)
-    );
+    assert_eq!((found.outcome(), found.runs[0].openness), (Outcome::Intact, Openness::Live));
 }
 
 #[test]
@@ -58,16 +44,11 @@ fn callers_on_many_threads_each_get_their_own_entry() {
         let recorder = recorder.clone();
         move || -> Vec<(u64, Event)> {
             let paths = (0..20).map(|n| hidden(&format!("{thread}/{n}")));
-            paths
-                .map(|e| (recorder.record_durably(GUARD, e.clone()).unwrap(), e))
-                .collect()
+            paths.map(|e| (recorder.record_durably(GUARD, e.clone()).unwrap(), e)).collect()
         }
     };
     let threads: Vec<_> = (0..8).map(|n| thread::spawn(record(n))).collect();
-    let mut told: Vec<_> = threads
-        .into_iter()
-        .flat_map(|t| t.join().unwrap())
-        .collect();
+    let mut told: Vec<_> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
     ledger.close().unwrap();
     told.sort_unstable_by_key(|(seq, _)| *seq);
     assert_eq!(host.events(&run), told);
@@ -79,10 +60,7 @@ fn a_flood_of_refusals_stays_small_and_every_one_is_counted() {
     let (host, run) = (host(), run_id(1));
     let (ledger, recorder) = host.open(&run);
     for n in 0..100_000 {
-        recorder.record(
-            Actor::Proxy,
-            refused(&format!("{}.denied.example", n % 500)),
-        );
+        recorder.record(Actor::Proxy, refused(&format!("{}.denied.example", n % 500)));
     }
     let head = ledger.close().unwrap();
     assert!(head.bytes < 5_000_000, "{head:?}");
@@ -154,18 +132,11 @@ fn runs_at_the_same_time_keep_the_index_whole() {
         }
     };
     let threads: Vec<_> = (0..16).map(|salt| thread::spawn(run(salt))).collect();
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     let found = verify_all(&host.state).unwrap();
     assert_eq!(found.outcome(), Outcome::Intact, "{found:?}");
     assert_eq!(found.runs.len(), 16);
-    assert!(
-        found
-            .runs
-            .iter()
-            .all(|run| run.openness == Openness::Closed)
-    );
+    assert!(found.runs.iter().all(|run| run.openness == Openness::Closed));
 }
 
 #[test]
@@ -192,18 +163,12 @@ fn a_recorder_to_memory_keeps_each_event_and_can_be_filled() {
     let (recorder, memory) = Recorder::to_memory();
     recorder.record(GUARD, hidden("a"));
     assert_eq!(recorder.record_durably(GUARD, hidden("a")).unwrap(), 2);
-    assert_eq!(
-        memory.events(),
-        [(GUARD, hidden("a")), (GUARD, hidden("a"))]
-    );
+    assert_eq!(memory.events(), [(GUARD, hidden("a")), (GUARD, hidden("a"))]);
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     recorder.on_failure(move |error| tell.send(error.to_string()).unwrap());
     memory.fill();
     assert_eq!(told.recv().unwrap(), "cannot write the ledger");
-    assert!(matches!(
-        recorder.record_durably(GUARD, hidden("b")),
-        Err(RecordError::Write(_))
-    ));
+    assert!(matches!(recorder.record_durably(GUARD, hidden("b")), Err(RecordError::Write(_))));
     assert_eq!(memory.events().len(), 2);
 }
 
