@@ -61,3 +61,7 @@ impl PartialEq for Dialect {
 }
 
 impl Eq for Dialect {}
+
+#[cfg(test)]
+#[path = "inspect_tests.rs"]
+mod tests;

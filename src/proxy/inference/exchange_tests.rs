@@ -338,7 +338,7 @@ async fn what_cannot_be_metered_or_is_not_known_does_not_leave() {
         (ANTHROPIC, post("/v1//messages", MESSAGE), 404, ""),
         (ANTHROPIC, post("/api/event_logging/batch", "{}"), 404, ""),
         (OPENAI, post("/v1/realtime/sessions", "{}"), 403, "unmetered"),
-        (OPENAI, post("/v1/responses", "{\"model\":\"m\",\"background\":true}"), 400, "malformed"),
+        (OPENAI, post("/v1/responses", "{\"model\":\"m\",\"background\":true}"), 403, "unmetered"),
         (OPENAI, post("/v1/responses", "{\"model\":\"a\",\"model\":\"b\"}"), 400, "malformed"),
         (OPENAI, post("/v1/chat/completions", "not json"), 400, "malformed"),
     ] {

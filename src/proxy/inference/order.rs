@@ -6,7 +6,7 @@ use super::Provider;
 use super::decode::decode;
 use super::denial::Denial;
 use super::dialect::{Dialect, Inspection, UsageAsk};
-use super::members::Members;
+use super::members::{Malformed, Members};
 use super::openai_chat::stream_options;
 use crate::gate::{Ask, Gate, Permit};
 
@@ -43,7 +43,15 @@ pub(crate) fn prepare(
     gate: &dyn Gate,
 ) -> Result<Order, Refused> {
     let unread = |denial| Refused { model: String::new(), denial };
-    let malformed = |cause| unread(Denial::Malformed(cause));
+    let malformed = |cause| {
+        unread(match cause {
+            Malformed::Background => Denial::Unmetered,
+            cause @ (Malformed::Json(_)
+            | Malformed::Twice
+            | Malformed::Encoding
+            | Malformed::Compression(_)) => Denial::Malformed(cause),
+        })
+    };
     let text = decode(encoding, body).map_err(unread)?;
     let members = Members::parse(&text).map_err(malformed)?;
     let inspection = (dialect.inspect)(&members).map_err(malformed)?;
