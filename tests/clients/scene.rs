@@ -151,6 +151,7 @@ fn policy_to(stub: &Stub) -> String {
 extends = ["builtin:default"]
 [net]
 allow = ["api.anthropic.com", "api.openai.com"]
+danger_private = ["127.0.0.1/32"]
 extra_ca = ["{ca}"]
 [net.connect_to]
 "api.anthropic.com:443" = "127.0.0.1:{port}"
