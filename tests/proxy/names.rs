@@ -1,6 +1,6 @@
 //! DNS over both transports.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
@@ -85,6 +85,18 @@ async fn a_name_that_is_not_listed_does_not_exist_and_the_answer_says_why() {
     });
     let events: Vec<_> = world.ledger.events().into_iter().skip(1).map(|(_, e)| e).collect();
     assert_eq!(events, [refused.clone(), refused]);
+}
+
+#[tokio::test]
+async fn whichever_resolver_is_asked_seems_to_answer() {
+    let world = World::new().await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    for asked in [Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::LOCALHOST] {
+        let asked = SocketAddr::new(asked.into(), world.dns_udp.port());
+        socket.send_to(&question("denied.test"), asked).await.unwrap();
+        let (_, answered) = socket.recv_from(&mut [0; 512]).await.unwrap();
+        assert_eq!(answered, asked);
+    }
 }
 
 #[tokio::test]

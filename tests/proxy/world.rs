@@ -233,9 +233,10 @@ fn listeners() -> (Listeners, BTreeMap<u16, SocketAddr>, SocketAddr, SocketAddr)
         doors.insert(port, listener.local_addr().unwrap());
         listeners.tcp.push((port, listener));
     }
-    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let udp = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = (udp.local_addr().unwrap(), tcp.local_addr().unwrap());
+    let own = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), udp.local_addr().unwrap().port());
+    let at = (own, tcp.local_addr().unwrap());
     listeners.dns_udp.push(udp);
     listeners.dns_tcp.push(tcp);
     (listeners, doors, at.0, at.1)

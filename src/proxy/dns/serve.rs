@@ -10,6 +10,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use super::answer::{Answer, answer};
+use super::datagram;
 use crate::address_book::AddressBook;
 use crate::rules::Rules;
 
@@ -39,7 +40,7 @@ impl Zone {
 pub(crate) async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) -> io::Error {
     let mut buffer = [0; DATAGRAM];
     loop {
-        let (length, from) = match socket.recv_from(&mut buffer).await {
+        let (length, way) = match datagram::receive(&socket, &mut buffer).await {
             Ok(received) => received,
             Err(error) if is_passing(&error) => continue,
             Err(error) => return error,
@@ -47,9 +48,8 @@ pub(crate) async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) -> io::Error {
         let Some(reply) = zone.answer(&buffer[..length]) else {
             continue;
         };
-        match socket.send_to(&reply, from).await {
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%from, %error, "a name's answer was not sent"),
+        if let Err(error) = datagram::send(&socket, &reply, &way).await {
+            tracing::debug!(%error, "a name's answer was not sent");
         }
     }
 }

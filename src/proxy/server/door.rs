@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::connection::{self, Shared};
 use crate::config::Config;
-use crate::dns::{Zone, serve_stream, serve_udp};
+use crate::dns::{Zone, learn_destinations, serve_stream, serve_udp};
 use crate::gate::Gate;
 use crate::inference::Exchange;
 use crate::upstream::Upstream;
@@ -84,6 +84,7 @@ impl Door {
         }
         for socket in &listeners.dns_udp {
             ready(DNS_PORT, socket.set_nonblocking(true))?;
+            ready(DNS_PORT, learn_destinations(socket))?;
         }
         let zone = Arc::new(Zone {
             rules: config.rules.clone(),
