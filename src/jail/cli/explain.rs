@@ -65,12 +65,7 @@ pub fn run(
             let command = args.selection.command.as_deref().map(OsStr::new);
             let view = probe(surroundings, &loaded.profile, &workspace, command);
             // By name only: a path that is not there yet can be asked about.
-            about_path(
-                &loaded,
-                &view,
-                &workspace,
-                &lexical(&surroundings.cwd.join(path)),
-            )
+            about_path(&loaded, &view, &workspace, &lexical(&surroundings.cwd.join(path)))
         }
         Question::Env { name } => about_env(&loaded, name),
     };
@@ -83,35 +78,22 @@ pub fn run(
 }
 
 fn about_host(loaded: &Loaded, host: &str) -> anyhow::Result<Answer> {
-    let server = host.parse::<Server>().or_else(|_no_port| {
-        host.parse::<ServerName>()
-            .map(|name| Server::new(name, 443))
-    });
+    let server = host
+        .parse::<Server>()
+        .or_else(|_no_port| host.parse::<ServerName>().map(|name| Server::new(name, 443)));
     let server = server.with_context(|| format!("{host:?} is no server"))?;
     let net = &loaded.policy.net;
     let (decision, entry) = net.judge(&server);
     let answer = match decision {
         Decision::Allow(_) => Answer::new(&server, "allowed", "can be reached"),
         Decision::Deny(_) if net.mode == NetMode::Closed => {
-            let origin = loaded
-                .policy
-                .origins
-                .get("net.mode")
-                .map(ToString::to_string);
+            let origin = loaded.policy.origins.get("net.mode").map(ToString::to_string);
             let answer = Answer::new(&server, "closed", "cannot be reached: there is no door");
-            return Ok(Answer {
-                rule: Some("mode = \"closed\"".to_owned()),
-                origin,
-                ..answer
-            });
+            return Ok(Answer { rule: Some("mode = \"closed\"".to_owned()), origin, ..answer });
         }
         Decision::Deny(reason) => Answer {
             hint: reason.remedy(&server),
-            ..Answer::new(
-                &server,
-                reason.code(),
-                &format!("is refused: {}", reason.sentence()),
-            )
+            ..Answer::new(&server, reason.code(), &format!("is refused: {}", reason.sentence()))
         },
     };
     Ok(answer.by(entry))
@@ -139,34 +121,24 @@ fn about_path(loaded: &Loaded, view: &HomeView, workspace: &Path, path: &Path) -
     }
 }
 
+/// Trees that every jail has for itself, whatever the host has there.
+const ITS_OWN: [&str; 7] = ["/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/var"];
+
 /// What the jail shows without a line of the policy.
 fn beside_policy(view: &HomeView, path: &Path) -> Answer {
     let about = path.display();
     let among = |list: &[crate::workspace::Shown]| list.iter().any(|s| path.starts_with(&s.at));
     if among(&view.caches) {
-        Answer::new(
-            about,
-            "cache",
-            "can be read; what is written stays in a private layer",
-        )
+        Answer::new(about, "cache", "can be read; what is written stays in a private layer")
     } else if among(&view.keep) {
-        Answer::new(
-            about,
-            "writable",
-            "can be read and written: the agent's own state",
-        )
+        Answer::new(about, "writable", "can be read and written: the agent's own state")
     } else if among(&view.read) || SYSTEM_TREES.iter().any(|tree| path.starts_with(tree)) {
-        Answer::new(
-            about,
-            "readable",
-            "can be read, where the jail shows programs and settings",
-        )
+        Answer::new(about, "readable", "can be read, where the jail shows programs and settings")
+    } else if ITS_OWN.iter().any(|tree| path.starts_with(tree)) {
+        Answer::new(about, "own", "is the jail's own there, made for the run")
     } else {
         let hint = format!("show it with --read {about}");
-        Answer {
-            hint: Some(hint),
-            ..Answer::new(about, "invisible", "is not there inside")
-        }
+        Answer { hint: Some(hint), ..Answer::new(about, "invisible", "is not there inside") }
     }
 }
 

@@ -8,9 +8,15 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::Selection;
-use crate::policy::{PROJECT_FILE, PolicyChoice, TrustStore, asked_beyond, check, find_project};
+use crate::policy::{
+    PROJECT_FILE, PolicyChoice, TrustStore, asked_beyond, asked_in_vain, check, find_project,
+};
 use crate::surroundings::Surroundings;
 use crate::workspace::real_path;
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;
 
 /// What `policy init` writes: every line is an example, only the first two are in force.
 const STARTER: &str = include_str!("starter.toml");
@@ -68,14 +74,8 @@ pub fn run(
 ) -> anyhow::Result<u8> {
     match &args.command {
         PolicyCommand::Init { r#for: whose } => init(surroundings, *whose, out),
-        PolicyCommand::Show {
-            selection,
-            json: false,
-        } => show(surroundings, selection, out),
-        PolicyCommand::Show {
-            selection,
-            json: true,
-        } => show_json(surroundings, selection, out),
+        PolicyCommand::Show { selection, json: false } => show(surroundings, selection, out),
+        PolicyCommand::Show { selection, json: true } => show_json(surroundings, selection, out),
         PolicyCommand::Check { file } => check_file(surroundings, file.as_ref(), out),
         PolicyCommand::Trust { dir, forget } => {
             let directory = real_path(&surroundings.cwd.join(dir))
@@ -152,17 +152,11 @@ fn check_file(
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let (name, checked) = match file {
-        Some(choice) => (
-            choice.to_string(),
-            check(surroundings, &surroundings.cwd, choice),
-        ),
+        Some(choice) => (choice.to_string(), check(surroundings, &surroundings.cwd, choice)),
         None => match find_project(&surroundings.cwd)? {
             Some((path, _)) => {
                 let choice = PolicyChoice::File(path);
-                (
-                    choice.to_string(),
-                    check(surroundings, &surroundings.cwd, &choice),
-                )
+                (choice.to_string(), check(surroundings, &surroundings.cwd, &choice))
             }
             None => {
                 writeln!(out, "there is no {PROJECT_FILE} here or above")?;
@@ -171,12 +165,12 @@ fn check_file(
         },
     };
     if let Err(error) = checked {
-        writeln!(out, "{error}")?;
+        writeln!(out, "{:#}", anyhow::Error::from(error))?;
         return Ok(1);
     }
     writeln!(out, "{name} can be used")?;
     if file.is_none() {
-        for warning in asked_beyond(surroundings, &surroundings.cwd)? {
+        for warning in asked_in_vain(surroundings, &surroundings.cwd)? {
             writeln!(out, "{warning}")?;
         }
     }
@@ -191,11 +185,7 @@ fn trust(surroundings: &Surroundings, directory: &Path, out: &mut dyn Write) -> 
     };
     let beyond = asked_beyond(surroundings, directory)?;
     TrustStore::read(&surroundings.state_dir())?.trust(directory, body.as_bytes())?;
-    writeln!(
-        out,
-        "trusted {} as it is now; an edit drops the trust",
-        path.display()
-    )?;
+    writeln!(out, "trusted {} as it is now; an edit drops the trust", path.display())?;
     for warning in &beyond {
         writeln!(out, "  allows now: {}", warning.asked())?;
     }
@@ -208,11 +198,7 @@ fn forget_trust(
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let was = TrustStore::read(&surroundings.state_dir())?.forget(directory)?;
-    let word = if was {
-        "is no longer trusted"
-    } else {
-        "was not trusted"
-    };
+    let word = if was { "is no longer trusted" } else { "was not trusted" };
     writeln!(out, "{} {word}", directory.display())?;
     Ok(0)
 }

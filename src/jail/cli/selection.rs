@@ -13,16 +13,16 @@ use crate::workspace::real_path;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Selection {
     /// The agent's profile; guessed from the command otherwise
-    #[arg(short = 'P', long, value_name = "NAME")]
+    #[arg(short = 'P', long, global = true, value_name = "NAME")]
     pub profile: Option<String>,
     /// A policy file, or builtin:NAME, in place of the ones that would be found
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub policy: Option<PolicyChoice>,
     /// Where the agent would work
-    #[arg(short = 'C', long, value_name = "DIR", default_value = ".")]
+    #[arg(short = 'C', long, global = true, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
     /// The command that would be run, for which a profile is guessed
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, global = true, value_name = "CMD")]
     pub command: Option<OsString>,
 }
 
@@ -34,10 +34,7 @@ impl Selection {
         let asked = surroundings.cwd.join(&self.workspace);
         let workspace = real_path(&asked)
             .with_context(|| format!("cannot open the workspace {}", asked.display()))?;
-        let overlay = Overlay {
-            policy: self.policy.clone(),
-            ..Overlay::default()
-        };
+        let overlay = Overlay { policy: self.policy.clone(), ..Overlay::default() };
         let command = self.command.as_deref().map(OsStr::new);
         let profile = self.profile.as_deref();
         let loaded = policy::load(surroundings, &workspace, &overlay, profile, command)?;

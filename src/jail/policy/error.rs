@@ -116,16 +116,20 @@ impl Problem {
         let width = body[start.min(line_end)..end.min(line_end)].chars().count();
         Self {
             mistake,
-            what: what.into(),
+            what: harmless(&what.into()),
             source: Arc::clone(source),
             line: body[..start].matches('\n').count() + 1,
             column: body[line_start..start].chars().count() + 1,
-            text: text.to_owned(),
+            text: text
+                .chars()
+                .map(|c| if c != '\t' && is_harmful(c) { '\u{fffd}' } else { c })
+                .collect(),
             width: width.max(1),
             hint: None,
         }
     }
 
+    /// Says what to do about it.
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -156,6 +160,25 @@ impl fmt::Display for Problem {
             None => Ok(()),
         }
     }
+}
+
+/// `text` without what a terminal obeys instead of showing: a cloned repository's policy must not
+/// move the cursor or turn the direction of what a person reads.
+pub(super) fn harmless(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmful(c) {
+            clean.extend(c.escape_unicode());
+        } else {
+            clean.push(c);
+        }
+    }
+    clean
+}
+
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The nearest character boundary at or before `offset`.

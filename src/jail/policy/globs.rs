@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
-use globset::{Glob, GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobMatcher};
 
 use super::entry::Entry;
 
@@ -179,18 +179,11 @@ impl Cover {
         self.lists.as_slice()
     }
 
-    /// All patterns at once: what this set does not match, nothing here covers.
-    pub(crate) fn any(&self) -> Result<GlobSet, globset::Error> {
-        let mut set = GlobSetBuilder::new();
-        for glob in self.lists.iter().flatten().map(|entry| &entry.value) {
-            if glob.effect == Effect::Match {
-                set.add(glob.glob.glob.clone());
-                if let Some(unit) = &glob.unit {
-                    set.add(unit.glob.clone());
-                }
-            }
-        }
-        set.build()
+    /// Every glob that can make something covered: what none of them matches, nothing here covers.
+    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> {
+        let matching = self.lists.iter().flatten().map(|entry| &entry.value);
+        let matching = matching.filter(|glob| glob.effect == Effect::Match);
+        matching.flat_map(|glob| glob.unit.iter().chain([&glob.glob])).map(|lazy| &lazy.glob)
     }
 
     /// The pattern that covers exactly this path as a unit, its ancestors left out.

@@ -112,6 +112,15 @@ pub fn asked_beyond(
     Ok(lost)
 }
 
+/// The same, as long as the directory is not trusted: what is not in force.
+pub fn asked_in_vain(
+    surroundings: &Surroundings,
+    workspace: &Path,
+) -> Result<Vec<Warning>, PolicyError> {
+    let mut reading = Reading { surroundings, workspace, layers: Vec::new() };
+    reading.chosen(&Overlay::default()).map(|(_, warnings)| warnings)
+}
+
 /// One load: where files are looked for, and what was read so far.
 struct Reading<'s> {
     surroundings: &'s Surroundings,

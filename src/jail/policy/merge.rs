@@ -14,6 +14,7 @@ use ipnet::IpNet;
 use kvro_proxy::HostPattern;
 
 use super::entry::{Entry, Origin};
+use super::error::harmless;
 use super::globs::{Cover, GlobList};
 use super::rules::{EnvRules, FileRules, Level, NetMode, NetRules, Policy, PriceRow, Resources};
 use super::schema::{Draft, LimitsDraft};
@@ -266,6 +267,7 @@ impl Meeting {
     /// What the program itself brought along and a cap takes away is no news to anyone.
     fn lose(&mut self, key: &'static str, what: String, origin: &Origin) {
         if !origin.is_built_in() {
+            let what = harmless(&what);
             self.lost.push(Widening { key, what, origin: origin.clone() });
         }
     }

@@ -26,7 +26,7 @@ pub use entry::{COMMAND_LINE, Entry, Origin};
 pub use error::{Mistake, PolicyError, Problem};
 pub use explain::{EnvAnswer, PathAnswer};
 pub use globs::{Cover, GlobError, GlobList, PathGlob};
-pub use load::{Loaded, PROJECT_FILE, asked_beyond, check, find_project, load};
+pub use load::{Loaded, PROJECT_FILE, asked_beyond, asked_in_vain, check, find_project, load};
 pub use merge::Widening;
 pub use names::{NameError, NameList, NamePattern, Variable};
 pub use overlay::{EnvWord, Overlay, PolicyChoice};

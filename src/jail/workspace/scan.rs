@@ -11,11 +11,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use globset::GlobSet;
+use globset::{GlobSet, GlobSetBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkParallel, WalkState};
 
 use super::real::real_path;
-use crate::policy::{Cover, FileRules};
+use crate::policy::FileRules;
 
 /// What is in the workspace that the policy closes. Paths are relative to it, sorted, each once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,14 +55,14 @@ pub struct ScanError {
 
 /// Walks `workspace`, a path without links, with as many threads as there are processors.
 pub fn scan(workspace: &Path, files: &FileRules) -> Result<Matches, ScanError> {
-    let sets = Sets::of(files).map_err(|cause| ScanError {
+    let any = any_of(files).map_err(|cause| ScanError {
         path: workspace.to_owned(),
         cause: io::Error::other(cause),
     })?;
     let found = Mutex::new(Found::default());
     walker(workspace).run(|| {
         Box::new(|entry| {
-            let step = visit(workspace, files, &sets, entry);
+            let step = visit(workspace, files, &any, entry);
             if matches!(step, Step::Onward) {
                 return WalkState::Continue;
             }
@@ -114,21 +114,18 @@ fn walker(workspace: &Path) -> WalkParallel {
 }
 
 /// All patterns at once, since nearly every path matches none.
-struct Sets {
-    hide: GlobSet,
-    protect: GlobSet,
-}
-
-impl Sets {
-    fn of(files: &FileRules) -> Result<Self, globset::Error> {
-        Ok(Self { hide: files.hide.any()?, protect: files.protect.any()? })
+fn any_of(files: &FileRules) -> Result<GlobSet, globset::Error> {
+    let mut set = GlobSetBuilder::new();
+    for glob in files.hide.globs().chain(files.protect.globs()) {
+        set.add(glob.clone());
     }
+    set.build()
 }
 
 fn visit(
     workspace: &Path,
     files: &FileRules,
-    sets: &Sets,
+    any: &GlobSet,
     entry: Result<DirEntry, ignore::Error>,
 ) -> Step {
     let entry = match entry {
@@ -141,12 +138,13 @@ fn visit(
     if path.as_os_str().is_empty() {
         return Step::Onward;
     }
+    if !any.is_match(path) {
+        return Step::Onward;
+    }
     let hit = || Match { path: path.to_owned(), kind: kind_of(&entry) };
-    let covers =
-        |set: &GlobSet, cover: &Cover| set.is_match(path) && cover.covers_unit(path).is_some();
-    if covers(&sets.hide, &files.hide) {
+    if files.hide.covers_unit(path).is_some() {
         Step::Hide(hit())
-    } else if covers(&sets.protect, &files.protect) {
+    } else if files.protect.covers_unit(path).is_some() {
         Step::Protect(hit())
     } else {
         Step::Onward

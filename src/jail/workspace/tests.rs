@@ -159,7 +159,7 @@ fn variables_that_move_a_toolchain_are_followed() {
     host.set("CARGO_HOME", moved.join("cargo"));
     host.set("VIRTUAL_ENV", moved.join("venv"));
     // A variable that names the home or the machine moves nothing there.
-    host.set("NVM_DIR", &host.surroundings.home.clone());
+    host.set("NVM_DIR", host.surroundings.home.clone());
     host.set("CONDA_PREFIX", "/");
     let view = host.probe("x");
     let at = |list: &[Shown]| list.iter().map(|shown| shown.at.clone()).collect::<Vec<_>>();

@@ -154,3 +154,13 @@ fn a_project_leans_on_built_in_policies_only() {
     assert_eq!(sort, Mistake::Extends);
     assert!(text.contains("known: default, ci, strict, test"), "{text}");
 }
+
+#[test]
+fn nothing_in_a_text_reaches_the_terminal_as_a_command() {
+    let (_, text) = mistake("version = 1\n[net]\nallow = [\"\\u001b[2J\"]\n");
+    assert!(text.contains("bad server \"\\u{1b}[2J\""), "{text}");
+    let (_, text) = mistake("version = 1\n\u{1b}[2Jx = \u{202e}\n");
+    assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+    let (_, text) = mistake("version = 1\n[fs]\n\"\\u202Ex\" = 1\n");
+    assert!(!text.contains('\u{202e}'), "{text:?}");
+}
