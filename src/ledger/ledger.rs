@@ -87,7 +87,7 @@ impl Ledger {
         let writer = Writer::new(at, clock, redactions, failure);
         thread::Builder::new()
             .name("kvro-ledger".to_owned())
-            .spawn(move || writer.serve(&messages))
+            .spawn(move || writer.serve(messages))
             .map_err(OpenError::Thread)?;
         Ok((Self { inbox }, recorder))
     }

@@ -17,6 +17,7 @@ mod recorder;
 pub mod recover;
 mod redact;
 mod repeat;
+mod room;
 pub mod state;
 pub mod units;
 pub mod verify;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use crate::memory::MemoryLedger;
 use crate::receipt::{self, Pending, Receipt};
-use crate::{Actor, Clock, Event};
+use crate::{Actor, Clock, CloseError, Event, Head};
 
 /// Why an entry is not on record.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,8 +43,11 @@ enum Sink {
 #[derive(Debug)]
 pub(crate) enum Message {
     Record(Box<Observation>),
-    Close(SyncSender<Result<crate::Head, crate::CloseError>>),
+    Close(CloseReply),
 }
+
+/// Where the writer says how the close went.
+pub(crate) type CloseReply = SyncSender<Result<Head, CloseError>>;
 
 /// An event on its way into the chain.
 #[derive(Debug)]

@@ -71,12 +71,11 @@ fn recover_run(
     let Tail { head, torn } = Tail::read(&file).map_err(RecoverError::Mend)?;
     if !torn.is_empty() {
         let mut aside = state.append_beside(run, TORN).map_err(RecoverError::State)?;
-        aside
-            .write_all(&torn)
-            .and_then(|()| aside.sync_data())
-            .and_then(|()| file.set_len(head.bytes))
-            .map_err(RecoverError::Mend)?;
+        let kept = aside.write_all(&torn).and_then(|()| aside.sync_data());
+        kept.map_err(RecoverError::Mend)?;
     }
+    // Also where nothing was torn: blocks that the writer had reserved are given back.
+    file.set_len(head.bytes).map_err(RecoverError::Mend)?;
     let event = LedgerRecovered {
         recovered_run: run.to_string(),
         torn_bytes: torn.len() as u64,

@@ -21,9 +21,10 @@ use crate::chain::{self, Head, Words};
 use crate::event::AlertRaised;
 use crate::index::{Closed, IndexEvent, enter};
 use crate::receipt::Pending;
-use crate::recorder::{Failure, Message, Observation};
+use crate::recorder::{CloseReply, Failure, Message, Observation};
 use crate::redact::Redactions;
 use crate::repeat::{Repeats, Seen, Subject};
+use crate::room::Room;
 use crate::state::StateDir;
 use crate::{Actor, Clock, CloseError, Event, RecordError, RunId};
 
@@ -57,6 +58,7 @@ pub(crate) struct Writer {
     buffer: Vec<u8>,
     /// Who waits for entries that are not durable yet.
     waiting: Vec<(Pending, u64)>,
+    room: Room,
     /// Since when something is written but not durable.
     unsynced: Option<Instant>,
     repeats: Repeats,
@@ -126,6 +128,7 @@ impl Writer {
             written: Head::EMPTY,
             buffer: Vec::new(),
             waiting: Vec::new(),
+            room: Room::default(),
             unsynced: None,
             repeats: Repeats::default(),
             failure,
@@ -134,8 +137,8 @@ impl Writer {
     }
 
     /// Writes what arrives until the ledger is closed or everyone who could send is gone.
-    pub(crate) fn serve(mut self, inbox: &Receiver<Message>) {
-        loop {
+    pub(crate) fn serve(mut self, inbox: Receiver<Message>) {
+        let reply = loop {
             let first = match inbox.recv_timeout(self.patience()) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -146,19 +149,28 @@ impl Writer {
                     return;
                 }
             };
-            for message in first.into_iter().chain(inbox.try_iter().take(BATCH)) {
-                match message {
-                    Message::Record(observation) => self.take(*observation),
-                    Message::Close(reply) => {
-                        let closed = self.close();
-                        // Whoever asked may have stopped waiting; the ledger is closed anyway.
-                        drop(reply.send(closed));
-                        return;
-                    }
-                }
+            let batch = first.into_iter().chain(inbox.try_iter().take(BATCH));
+            if let Some(reply) = self.take_batch(batch) {
+                break reply;
             }
             self.tend(Instant::now());
+        };
+        // Who records from now on is told that it is too late.
+        drop(inbox);
+        let closed = self.close();
+        // Whoever asked may have stopped waiting; the ledger is closed anyway.
+        drop(reply.send(closed));
+    }
+
+    /// Takes in what arrived, up to the wish to close.
+    fn take_batch(&mut self, batch: impl Iterator<Item = Message>) -> Option<CloseReply> {
+        for message in batch {
+            match message {
+                Message::Record(observation) => self.take(*observation),
+                Message::Close(reply) => return Some(reply),
+            }
         }
+        None
     }
 
     /// How long there is nothing to do unless something arrives.
@@ -207,6 +219,10 @@ impl Writer {
     fn write_repeats(&mut self) {
         let time = self.clock.now();
         for repeated in self.repeats.take() {
+            if let Some(broken) = &mut self.broken {
+                broken.lost += repeated.count;
+                continue;
+            }
             self.append(time, Actor::Ledger, &Event::Repeated(repeated));
         }
     }
@@ -232,7 +248,9 @@ impl Writer {
         if self.buffer.is_empty() || self.broken.is_some() {
             return;
         }
-        match (&*self.file).write_all(&self.buffer) {
+        let len = self.written.bytes + self.buffer.len() as u64;
+        let room = self.room.make(&self.file, len);
+        match room.and_then(|()| (&*self.file).write_all(&self.buffer)) {
             Ok(()) => {
                 self.buffer.clear();
                 self.written = self.head;
@@ -265,8 +283,7 @@ impl Writer {
         self.buffer.clear();
         self.head = self.written;
         let end = match &error {
-            // What was written of a line is taken back, so that another may follow.
-            RecordError::Write(_) if self.file.set_len(self.written.bytes).is_ok() => End::Clean,
+            RecordError::Write(_) if self.take_back().is_ok() => End::Clean,
             RecordError::Write(_) | RecordError::Sync(_) | RecordError::Closed => End::Doubtful,
         };
         for (pending, _) in self.waiting.drain(..) {
@@ -275,6 +292,15 @@ impl Writer {
         self.failure.tell(&error);
         self.unsynced = None;
         self.broken = Some(Broken { error, end, lost, last_words: None });
+    }
+
+    /// Takes back what was written of a line, so that another may follow.
+    fn take_back(&self) -> io::Result<()> {
+        // A file that is not too long is left alone: to cut it would give its reserve away.
+        if self.file.metadata()?.len() == self.written.bytes {
+            return Ok(());
+        }
+        self.file.set_len(self.written.bytes)
     }
 
     /// Writes all that is not written yet.
@@ -304,6 +330,7 @@ impl Writer {
             what: "ledger_incomplete".to_owned(),
             detail: format!("{lost} entries are missing: {error}{}", cause.unwrap_or_default()),
         });
+        self.room.open_reserve();
         self.append(self.clock.now(), Actor::Ledger, &missing);
         if let Some(Observation { time, actor, event, .. }) = last_words {
             self.append(time, actor, &event);
@@ -319,6 +346,8 @@ impl Writer {
     fn enter_end(&mut self) -> Result<(), CloseError> {
         let end = IndexEvent::RunClosed(Closed::from(self.written));
         let index = enter(&self.state, &self.run, &end, &self.clock).map_err(CloseError::Index)?;
+        // Gives back the blocks reserved behind the end; a file that keeps them is whole as well.
+        drop(self.file.set_len(self.written.bytes));
         let synced = thread::scope(|scope| {
             let syncing = thread::Builder::new().spawn_scoped(scope, || index.sync_data());
             self.sync();

@@ -120,6 +120,41 @@ fn a_full_disk_is_reported_and_the_ledger_stays_whole() {
     assert!(host.entries(&run).len() > 50);
 }
 
+#[test]
+fn a_ledger_on_a_full_disk_says_what_it_misses_and_how_the_run_ended() {
+    let host = host();
+    let run = run_id(1);
+    // A file system of 192 KiB that only the child sees; what it leaves is copied out.
+    let room = host.path.join("room");
+    std::fs::create_dir(&room).unwrap();
+    let script = r#"
+        mount -t tmpfs -o size=192k tmpfs "$ROOM" 2>/dev/null || { echo; echo said none; exit 0; }
+        KVRO_TEST_STATE="$ROOM/kvro-jail" "$@" && cp -r "$ROOM/kvro-jail" "$ROOM.kept""#;
+    let mut child = command("unshare")
+        .args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", script, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::records_until_full", "--nocapture"])
+        .env("ROOM", &room)
+        .env(RUN, run.as_str())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let words: Vec<_> = said(&mut child).collect();
+    child.wait().unwrap();
+    if words != ["reported"] {
+        return; // No user namespaces here: the test above covers the same with a file's limit.
+    }
+    let kept = StateDir::open(&host.path.join("room.kept")).unwrap();
+    let entries = kvro_ledger::read::entries(&kept, &run).unwrap();
+    let [.., missing, last] = entries.as_slice() else { panic!("{entries:?}") };
+    let Some(Event::AlertRaised(alert)) = missing.known() else { panic!("{missing:?}") };
+    assert_eq!(alert.what, "ledger_incomplete");
+    assert!(alert.detail.contains("No space left on device"), "{alert:?}");
+    assert_eq!(last.known(), Some(&ended()));
+    recover(&kept, &clock()).unwrap();
+    assert_eq!(verify_all(&kept).unwrap().outcome(), Outcome::Intact);
+}
+
 /// Finds the state directory full from the start.
 #[test]
 fn finds_no_room_at_all() {
