@@ -16,9 +16,10 @@ use kvro_ledger::event::PolicyLayer;
 use kvro_proxy::rules::Decision;
 use nix::fcntl::OFlag;
 
+use super::build::seal;
 use super::builtin;
 use super::error::{PolicyError, nearest};
-use super::merge::{meet, seal};
+use super::meet::meet;
 use super::overlay::{Overlay, PolicyChoice};
 use super::profile::{Profiles, unmet};
 use super::reader::{Anchors, Source};

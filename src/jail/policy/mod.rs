@@ -1,13 +1,15 @@
 //! What a run is allowed: files as people write them, layers, profiles, decisions.
 
+mod build;
 mod builtin;
 mod entry;
 mod error;
 mod explain;
 mod globs;
 mod load;
-mod merge;
+mod meet;
 mod names;
+mod narrow;
 mod overlay;
 mod profile;
 mod reader;
@@ -27,7 +29,7 @@ pub use error::{Mistake, PolicyError, Problem};
 pub use explain::{EnvAnswer, PathAnswer};
 pub use globs::{Cover, GlobError, GlobList, PathGlob};
 pub use load::{Loaded, PROJECT_FILE, asked_beyond, asked_in_vain, check, find_project, load};
-pub use merge::Widening;
+pub use meet::Widening;
 pub use names::{NameError, NameList, NamePattern, Variable};
 pub use overlay::{EnvWord, Overlay, PolicyChoice};
 pub use profile::{CleanFile, HomePath, Moved, Profile, Profiles, builtin_profile};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::merge::Widening;
+use super::meet::Widening;
 
 /// One thing to say on stderr, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]

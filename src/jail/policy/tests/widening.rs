@@ -6,7 +6,8 @@ use kvro_proxy::rules::Decision;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use super::super::merge::{meet, seal};
+use super::super::build::seal;
+use super::super::meet::meet;
 use super::super::*;
 use super::draft;
 
