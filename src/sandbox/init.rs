@@ -16,7 +16,9 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use nix::unistd::{
+    Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, getpid, setpgid, setsid, tcsetpgrp,
+};
 
 use crate::creds;
 use crate::exec;
@@ -67,6 +69,7 @@ fn live(
         _ => return Ok(125),
     }
     let signals = block_signals().during(|| Step::Fork)?;
+    lead_session(terminal.as_ref()).during(|| Step::NewSession)?;
     match sys::fork().during(|| Step::Fork)? {
         Born::Child => {
             let Err(failed) = become_agent(plan, channel, terminal);
@@ -134,7 +137,7 @@ fn become_agent(
     channel: &Channel,
     terminal: Option<Terminal>,
 ) -> Result<Infallible, StepFailed> {
-    setsid().during(|| Step::NewSession)?;
+    setpgid(Pid::from_raw(0), Pid::from_raw(0)).during(|| Step::NewSession)?;
     if let Some(terminal) = terminal {
         take_terminal(plan, &terminal.program).during(|| Step::NewSession)?;
     }
@@ -156,9 +159,19 @@ fn become_agent(
     exec::replace(&plan.command).during(|| Step::Execute)
 }
 
-/// The terminal becomes the session's, and each stream that was one.
+/// Pid 1 leads the jail's session, and the command is a process group of it.
+///
+/// Were the command the leader, its group would be orphaned, and the kernel drops the stop key's
+/// signal to such a group (setpgid(2)).
+fn lead_session(terminal: Option<&Terminal>) -> io::Result<()> {
+    setsid()?;
+    terminal.map_or(Ok(()), |terminal| sys::controlling_terminal(terminal.program.as_fd()))
+}
+
+/// The command's group becomes the terminal's foreground, and each stream that was a terminal is
+/// this one. To be called while SIGTTOU is blocked, which stops a background group here.
 fn take_terminal(plan: &Plan, program: &OwnedFd) -> io::Result<()> {
-    sys::controlling_terminal(program.as_fd())?;
+    tcsetpgrp(program, getpid())?;
     let [stdin, stdout, stderr] = plan.streams;
     if stdin == Stream::Terminal {
         dup2_stdin(program)?;

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use kvro_evidence::RunReport;
+use kvro_ledger::event::EndedBy;
 use kvro_ledger::{Clock, RunId, StateDir, read, recover};
 
 use super::args::RunArgs;
@@ -57,7 +58,12 @@ pub(super) fn run(
     close_dead_runs(&state, &clock, say, notes)?;
     let ended = start::run(&request, &state, &clock, say, notes);
     conclude(args, &state, &run, say, notes)?;
-    ended.map(|outcome| outcome.code)
+    let outcome = ended?;
+    if outcome.ended_by == EndedBy::Setup {
+        // Said even when nothing else is: the command did not run.
+        return Err(Failure { code: outcome.code, ..Failure::setup(anyhow!(outcome.reason)) });
+    }
+    Ok(outcome.code)
 }
 
 /// Closes what an earlier supervisor left open when it was killed.

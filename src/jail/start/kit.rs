@@ -10,7 +10,7 @@ use kvro_sandbox::Mask;
 
 use super::door::{self, ExtraCa};
 use crate::plan::{Bundle, masks};
-use crate::policy::{Loaded, NetMode};
+use crate::policy::Loaded;
 use crate::surroundings::Surroundings;
 use crate::workspace::{HomeView, probe, scan};
 
@@ -40,8 +40,7 @@ impl Kit {
             let view = probe(surroundings, &loaded.profile, workspace, command);
             let extra_ca = ExtraCa::read(net)?;
             let ca = door::authority(net, jiff::Timestamp::now())?;
-            let run_ca = if net.mode == NetMode::Closed { String::new() } else { ca.pem() };
-            let bundle = Bundle::new(run_ca, &extra_ca.pem);
+            let bundle = Bundle::new(ca.pem(), &extra_ca.pem);
             let matches = scanning
                 .join()
                 .map_err(|_panic| anyhow!("the scan of the workspace broke"))?

@@ -5,6 +5,7 @@ mod dry_run;
 mod jail;
 mod kit;
 mod say;
+mod secrets;
 mod story;
 
 pub use dry_run::dry_run;

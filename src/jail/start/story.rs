@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use kvro_ledger::event::{EndedBy, IsolationApplied, Layer, RunEnded, RunStarted};
-use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, Redactions, RunId, StateDir};
+use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, RunId, StateDir};
 use kvro_proxy::price::PriceTable;
 use kvro_proxy::{AddressBook, Door, Listeners};
 use kvro_sandbox::{Host, landlock_abi};
@@ -18,8 +18,9 @@ use super::door;
 use super::jail::{Launched, bring_up};
 use super::kit::Kit;
 use super::say::Say;
+use super::secrets::redactions;
 use crate::budget::{Budget, KillSwitch};
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::plan::{Caches, Layers};
 use crate::policy::{Level, Loaded};
 use crate::supervise::{Cause, EndRequests, Outcome, Session, Status, live, streams};
@@ -47,7 +48,7 @@ pub fn run(
     notes: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
     let layers = Layers::take(state.path(), request.workspace).map_err(Failure::setup)?;
-    let redactions = Redactions::default();
+    let redactions = redactions(request).map_err(Failure::setup)?;
     let (ledger, recorder) = Ledger::open(state, request.run.clone(), clock.clone(), redactions)
         .map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
     let started = Instant::now();
@@ -57,7 +58,10 @@ pub fn run(
         Ok(outcome) => outcome.clone(),
         Err(failure) => Outcome {
             code: failure.code,
-            ended_by: EndedBy::Setup,
+            ended_by: match failure.code {
+                failure::FAILED => EndedBy::Failure,
+                _ => EndedBy::Setup,
+            },
             reason: format!("{:#}", failure.error),
         },
     };
@@ -221,8 +225,9 @@ fn listeners(starting: &mut kvro_sandbox::Starting) -> Listeners {
 }
 
 fn opening_line(request: &Request<'_>, state: &StateDir) -> String {
-    let policy = request.loaded.layers.last();
-    let policy = policy.map_or("builtin:default", |layer| layer.source.as_str());
+    let layers: Vec<&str> =
+        request.loaded.layers.iter().map(|layer| layer.source.as_str()).collect();
+    let policy = layers.join(" over ");
     format!(
         "run {} in {}, policy {policy}, profile {}; ledger {}",
         request.run,

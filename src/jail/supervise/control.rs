@@ -77,6 +77,7 @@ pub fn ask(dir: &Path, request: Request) -> Result<Answer, ControlError> {
 }
 
 /// A short name for a socket: an address holds 107 bytes, and state directories can lie deep.
+#[derive(Debug)]
 struct Near {
     directory: std::fs::File,
 }
@@ -95,13 +96,21 @@ impl Near {
 #[derive(Debug)]
 pub(super) struct Control {
     listener: UnixListener,
+    near: Near,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // A socket that stays behind answers nobody.
+        drop(std::fs::remove_file(self.near.path()));
+    }
 }
 
 impl Control {
     /// Listens in the run's directory `dir`.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let near = near(dir)?;
-        Ok(Self { listener: UnixListener::bind(near.path())? })
+        Ok(Self { listener: UnixListener::bind(near.path())?, near })
     }
 
     /// Answers for ever, one after the other: with what `status` says, and by calling `kill`.

@@ -89,6 +89,7 @@ pub async fn live(
     run.jail.go()?;
     let wall = session.max_wall.map(|wall| (Instant::now() + wall, wall));
 
+    let mut has_door = true;
     while !run.is_over {
         tokio::select! {
             Some(event) = events.recv() => run.tell(event?, &see)?,
@@ -97,7 +98,8 @@ pub async fn live(
             Some(observation) = observed.recv() => run.see(observation),
             signal = signals.next() => run.signal(signal)?,
             () = at(wall.map(|(end, _)| end)), if run.is_running() => run.wall(wall),
-            Err(error) = &mut door, if run.is_running() => {
+            Err(error) = &mut door, if has_door => {
+                has_door = false;
                 ends.now(Cause::Failure(format!("the door failed: {error}")));
             }
             _ = &mut control => {}

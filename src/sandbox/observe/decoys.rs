@@ -42,7 +42,9 @@ impl DecoyWatch {
     pub(super) fn opened(&self) -> io::Result<Vec<usize>> {
         match self.inotify.read_events() {
             Ok(events) => {
-                Ok(events.iter().filter_map(|event| self.masks.get(&event.wd).copied()).collect())
+                // The end of the decoys' filesystem is told as well (IN_UNMOUNT, IN_IGNORED).
+                let opened = events.iter().filter(|e| e.mask.contains(AddWatchFlags::IN_OPEN));
+                Ok(opened.filter_map(|event| self.masks.get(&event.wd).copied()).collect())
             }
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(Vec::new()),
             Err(other) => Err(other.into()),
