@@ -16,7 +16,7 @@ use kvro_proxy::gate::{Ask, Gate, Permit, Refusal};
 use kvro_proxy::upstream::{Resolve, ResolveError, Resolving};
 use kvro_proxy::{AddressBook, Config, Door, Listeners, Outside, Rules, RunCa, Server, ServerName};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -295,7 +295,7 @@ impl Authority {
         let leaf = params.signed_by(&key, &self.0).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let mut config =
-            ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
                 .with_safe_default_protocol_versions()
                 .unwrap()
                 .with_no_client_auth()
@@ -320,7 +320,7 @@ impl Authority {
 pub(crate) fn client_config(trusted: &[CertificateDer<'static>]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(trusted.iter().cloned());
-    ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)

@@ -108,11 +108,11 @@ mod tests {
     use std::sync::Arc;
 
     use rustls::client::ClientConnection;
-    use rustls::crypto::aws_lc_rs;
+    use rustls::crypto::ring;
     use rustls::{ClientConfig, RootCertStore};
 
     fn hello(name: &str) -> Vec<u8> {
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(RootCertStore::empty())

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{
@@ -28,14 +28,14 @@ fn authority(names: &[&str]) -> RunCa {
 fn trusting(ca: &RunCa) -> Arc<WebPkiServerVerifier> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = Arc::new(ring::default_provider());
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap()
 }
 
 /// The chain that a client is shown by a server that is `leaf`.
 fn shown(ca: &RunCa, leaf: &str, at: Timestamp) -> Vec<CertificateDer<'static>> {
     let mut server = ServerConnection::new(ca.server_config(&name(leaf), at).unwrap()).unwrap();
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()

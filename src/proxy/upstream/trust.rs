@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::OnceCell;
@@ -41,7 +41,7 @@ fn load(extra: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, DialEr
     if roots.is_empty() {
         return Err(DialError::NoRoots);
     }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(DialError::Certificate)?
         .with_root_certificates(roots)

@@ -32,7 +32,7 @@ impl Model {
         let certificates = CertificateDer::pem_file_iter(bundle)
             .with_context(|| format!("cannot read {}", bundle.display()))?;
         roots.add_parsable_certificates(certificates.filter_map(Result::ok));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)

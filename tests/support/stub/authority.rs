@@ -34,7 +34,7 @@ impl Authority {
 
     /// Accepts TLS for any name, HTTP/2 before HTTP/1.1 as real providers do.
     pub(crate) fn acceptor(self) -> TlsAcceptor {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions();
         // The provider's own cipher suites serve its own default versions.
@@ -54,7 +54,7 @@ impl Authority {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
-        let signer = rustls::crypto::aws_lc_rs::sign::any_supported_type(&private)
+        let signer = rustls::crypto::ring::sign::any_supported_type(&private)
             .context("cannot use a key that was just made")?;
         let chain = vec![certificate.der().clone(), self.issuer.der().clone()];
         let fresh = Arc::new(CertifiedKey::new(chain, signer));
