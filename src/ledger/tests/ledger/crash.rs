@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use kvro_ledger::verify::{Openness, Outcome, verify_all};
 use kvro_ledger::{Actor, Clock, Event, Ledger, RecordError, Redactions, RunId, StateDir, recover};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::support::{GUARD, clock, ended, hidden, host, run_id};
 
@@ -118,6 +119,42 @@ fn a_full_disk_is_reported_and_the_ledger_stays_whole() {
     assert_eq!(found.outcome(), Outcome::Intact, "{found:?}");
     assert_eq!(found.runs[0].openness, Openness::Closed);
     assert!(host.entries(&run).len() > 50);
+}
+
+/// Finds room again before it closes.
+#[test]
+fn records_until_full_and_has_room_at_the_end() {
+    let Some((state, run)) = role() else { return };
+    let (ledger, recorder) =
+        Ledger::open(&state, run, Clock::system(), Redactions::none()).unwrap();
+    let (_, most) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, 20_000, most).unwrap();
+    let refused =
+        (0_u64..).find_map(|n| recorder.record_durably(GUARD, hidden(&n.to_string())).err());
+    assert!(matches!(refused, Some(RecordError::Write(_))), "{refused:?}");
+    recorder.record(GUARD, hidden("lost"));
+    recorder.record(Actor::Supervisor, ended());
+    setrlimit(Resource::RLIMIT_FSIZE, most, most).unwrap();
+    ledger.close().unwrap_err();
+    say("reported");
+}
+
+#[test]
+fn a_line_torn_by_a_full_disk_is_taken_back_before_another_is_written() {
+    let (host, run) = (host(), run_id(1));
+    let role = "crash::records_until_full_and_has_room_at_the_end";
+    let mut child = start(role, &host.state, &run, "trap '' XFSZ;");
+    assert_eq!(said(&mut child).collect::<Vec<_>>(), ["reported"]);
+    assert!(child.wait().unwrap().success());
+    let found = verify_all(&host.state).unwrap();
+    assert_eq!(found.outcome(), Outcome::Intact, "{found:?}");
+    assert_eq!(found.runs[0].openness, Openness::Closed);
+    let events = host.events(&run);
+    let [.., (_, Event::AlertRaised(alert)), (_, last)] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    let missing = "2 entries are missing: cannot write the ledger: File too large (os error 27)";
+    assert_eq!((alert.detail.as_str(), last), (missing, &ended()));
 }
 
 #[test]

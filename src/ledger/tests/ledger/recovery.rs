@@ -1,6 +1,8 @@
 //! Recovery: a run that was left open is closed by the next one, whatever its last line is.
 
 use std::fs;
+use std::sync::Barrier;
+use std::thread;
 
 use kvro_ledger::event::LedgerRecovered;
 use kvro_ledger::verify::{Break, Openness, Outcome, Reason, verify_all};
@@ -17,7 +19,7 @@ fn abandoned(host: &Host, run: &RunId) -> Vec<u8> {
     // The writer lets go of the file once nobody can send to it any more.
     drop((ledger, recorder));
     while verify_all(&host.state).unwrap().runs.iter().any(|r| r.openness == Openness::Live) {
-        std::thread::yield_now();
+        thread::yield_now();
     }
     bytes
 }
@@ -87,6 +89,23 @@ fn a_run_that_recorded_nothing_is_closed_too() {
     fs::write(host.state.ledger_path(&run), "").unwrap();
     let event = LedgerRecovered { recovered_run: run.to_string(), torn_bytes: 0, last_seq: 0 };
     assert_eq!(recovered(&host), [(run, event)]);
+    assert_eq!(verify_all(&host.state).unwrap().outcome(), Outcome::Intact);
+}
+
+#[test]
+fn recoveries_at_the_same_time_close_each_run_once() {
+    let host = host();
+    (0..40).for_each(|salt| drop(abandoned(&host, &run_id(salt))));
+    let barrier = Barrier::new(4);
+    let count = || {
+        barrier.wait();
+        recovered(&host).len()
+    };
+    let closed: usize = thread::scope(|scope| {
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    assert_eq!(closed, 40);
     assert_eq!(verify_all(&host.state).unwrap().outcome(), Outcome::Intact);
 }
 

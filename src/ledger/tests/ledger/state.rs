@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use kvro_ledger::state::StateError;
-use kvro_ledger::{Clock, IndexError, Ledger, OpenError, Redactions, StateDir};
+use kvro_ledger::{Clock, IndexError, Ledger, OpenError, Redactions, StateDir, recover};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo};
 
@@ -103,6 +103,14 @@ fn a_fifo_or_directory_in_place_of_a_file_is_refused_at_once() {
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     Ledger::open(&host.state, run_id(2), clock(), Redactions::none()).unwrap_err();
+}
+
+#[test]
+fn a_fifo_does_not_hold_up_whoever_reads() {
+    let host = host();
+    mkfifo(&host.path.join("index.jsonl"), Mode::S_IRWXU).unwrap();
+    let refused = recover(&host.state, &clock());
+    assert!(matches!(refused, Err(IndexError::State(StateError::WrongKind { .. }))), "{refused:?}");
 }
 
 #[test]
