@@ -19,6 +19,8 @@ pub trait KillSwitch: Send + Sync + fmt::Debug {
     fn limit_reached(&self, limit: &str, message: &str);
     /// One more was refused after that: whoever asks does not stop by itself.
     fn refused_again(&self);
+    /// A ceiling is near; said once for each percentage.
+    fn warned(&self, words: &str);
 }
 
 /// A run's ceilings and what is left below them.
@@ -203,6 +205,12 @@ impl Purse {
     }
 
     fn warn(&self, warning: Warning) {
+        let standing = &warning.standing;
+        let words = format!(
+            "{} % of {} is used: {} of {}",
+            warning.percent, standing.limit, standing.used, standing.ceiling
+        );
+        self.kill.warned(&words);
         let warned = BudgetWarned {
             limit: warning.standing.limit.to_owned(),
             percent: warning.percent,

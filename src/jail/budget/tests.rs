@@ -31,6 +31,8 @@ impl KillSwitch for Switch {
     fn refused_again(&self) {
         self.0.lock().unwrap().push("again".to_owned());
     }
+
+    fn warned(&self, _: &str) {}
 }
 
 struct Fixture {

@@ -1,7 +1,7 @@
 //! Our own words while a run starts: on stderr, since the streams are the command's.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 
 use crate::policy::Warning;
 use crate::report::harmless;
@@ -18,6 +18,15 @@ impl Say {
     pub fn line(self, notes: &mut dyn Write, line: &str) {
         if self == Self::Everything {
             drop(writeln!(notes, "kvro-jail: {}", harmless(line)));
+        }
+    }
+
+    /// One line in the middle of a run, when the terminal may be in raw mode.
+    pub fn during_run(self, line: &str) {
+        if self == Self::Everything {
+            let mut notes = io::stderr();
+            let (before, after) = if notes.is_terminal() { ("\r", "\r\n") } else { ("", "\n") };
+            drop(write!(notes, "{before}kvro-jail: {}{after}", harmless(line)));
         }
     }
 

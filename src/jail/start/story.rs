@@ -104,7 +104,7 @@ fn tell(
     recorder.record_durably(Actor::Sandbox, applied).map_err(Failure::setup)?;
     let ends = EndRequests::default();
     watch_ledger(recorder, ends.clone());
-    let budget = Arc::new(budget(request, recorder, &ends).map_err(Failure::setup)?);
+    let budget = Arc::new(budget(request, recorder, &ends, say).map_err(Failure::setup)?);
     let book = Arc::new(AddressBook::default());
     let net = &request.loaded.policy.net;
     let config = door::config(net, kit.extra_ca, kit.ca, Arc::clone(&book));
@@ -187,15 +187,22 @@ fn watch_ledger(recorder: &Recorder, ends: EndRequests) {
 }
 
 #[derive(Debug)]
-struct Switch(EndRequests);
+struct Switch {
+    ends: EndRequests,
+    say: Say,
+}
 
 impl KillSwitch for Switch {
     fn limit_reached(&self, _limit: &str, message: &str) {
-        self.0.soon(Cause::Limit(message.to_owned()));
+        self.ends.soon(Cause::Limit(message.to_owned()));
     }
 
     fn refused_again(&self) {
-        self.0.hurry();
+        self.ends.hurry();
+    }
+
+    fn warned(&self, words: &str) {
+        self.say.during_run(&format!("warning: {words}"));
     }
 }
 
@@ -203,6 +210,7 @@ fn budget(
     request: &Request<'_>,
     recorder: &Recorder,
     ends: &EndRequests,
+    say: Say,
 ) -> anyhow::Result<Budget> {
     let policy = &request.loaded.policy;
     let mut prices = PriceTable::builtin().context("the built-in prices cannot be read")?;
@@ -210,7 +218,7 @@ fn budget(
         let row = entry.value.typed();
         prices.put(&row).with_context(|| format!("the price of {} is no price", row.model))?;
     }
-    let kill = Arc::new(Switch(ends.clone()));
+    let kill = Arc::new(Switch { ends: ends.clone(), say });
     Ok(Budget::new(policy.limits.clone(), prices, recorder.clone(), kill))
 }
 
