@@ -1,0 +1,2 @@
+use super::Case;
+pub(super) const CASES: &[Case] = &[];
