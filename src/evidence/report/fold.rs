@@ -52,10 +52,7 @@ impl Fold {
             Event::InferenceSettled(settled) => self.settle(settled),
             Event::BudgetReserved(reserved) => self.spend.promise(reserved.through_usd),
             Event::AlertRaised(AlertRaised { what, detail }) => {
-                self.alerts.push(Alert {
-                    what: what.clone(),
-                    detail: detail.clone(),
-                });
+                self.alerts.push(Alert { what: what.clone(), detail: detail.clone() });
             }
             Event::LedgerRecovered(_) => self.recovered = true,
             // Refusals are taken above; the rest says nothing that a report shows.
@@ -93,11 +90,7 @@ impl Fold {
 
     pub(super) fn finish(self, ledger: &str) -> RunReport {
         let died = self.recovered && self.ended.is_none();
-        let cost_usd = self.spend.total(if died {
-            Trust::Promised
-        } else {
-            Trust::Settled
-        });
+        let cost_usd = self.spend.total(if died { Trust::Promised } else { Trust::Settled });
         let (started, command) = self.started.map(|(at, run)| (at, run.command)).unzip();
         let (ended, end) = self.ended.unzip();
         let hidden_opens = self.refusals.hidden.iter().map(|opened| opened.count).sum();
@@ -107,10 +100,7 @@ impl Fold {
             started,
             ended,
             exit_code: end.as_ref().map(|end| end.exit_code),
-            ended_by: end
-                .as_ref()
-                .map(|end| end.ended_by)
-                .or(died.then_some(EndedBy::Failure)),
+            ended_by: end.as_ref().map(|end| end.ended_by).or(died.then_some(EndedBy::Failure)),
             duration_ms: end.as_ref().map(|end| end.duration_ms),
             reason: match end {
                 Some(end) => end.reason,
@@ -128,12 +118,7 @@ impl Fold {
             latency: Latency::of(self.durations),
             first_byte: Latency::of(self.first_bytes),
             refused: self.refusals.refused,
-            hidden_opened: self
-                .refusals
-                .hidden
-                .into_iter()
-                .map(|opened| opened.path)
-                .collect(),
+            hidden_opened: self.refusals.hidden.into_iter().map(|opened| opened.path).collect(),
             hidden_opens,
             quarantined: Vec::new(),
             alerts: self.alerts,

@@ -20,11 +20,7 @@ impl Latency {
             let place = (durations.len() * percent).div_ceil(100).max(1) - 1;
             durations.get(place).copied().unwrap_or(max_ms)
         };
-        Some(Self {
-            median_ms: rank(50),
-            p90_ms: rank(90),
-            max_ms,
-        })
+        Some(Self { median_ms: rank(50), p90_ms: rank(90), max_ms })
     }
 }
 
@@ -34,13 +30,7 @@ mod tests {
 
     #[test]
     fn ranks_are_values_that_were_measured() {
-        let latency = |median_ms, p90_ms, max_ms| {
-            Some(Latency {
-                median_ms,
-                p90_ms,
-                max_ms,
-            })
-        };
+        let latency = |median_ms, p90_ms, max_ms| Some(Latency { median_ms, p90_ms, max_ms });
         assert_eq!(Latency::of(vec![]), None);
         assert_eq!(Latency::of(vec![7]), latency(7, 7, 7));
         assert_eq!(Latency::of(vec![9, 1]), latency(1, 9, 9));

@@ -66,18 +66,10 @@ impl Refusals {
     fn make_place(&mut self, key: Key) -> Place {
         let (kind, what, reason) = key.clone();
         let place = if kind == HIDDEN {
-            self.hidden.push(Opened {
-                path: what,
-                count: 0,
-            });
+            self.hidden.push(Opened { path: what, count: 0 });
             Place::Hidden(self.hidden.len() - 1)
         } else {
-            self.refused.push(Refused {
-                kind: kind.to_owned(),
-                what,
-                reason,
-                count: 0,
-            });
+            self.refused.push(Refused { kind: kind.to_owned(), what, reason, count: 0 });
             Place::Refused(self.refused.len() - 1)
         };
         self.places.insert(key, place);
@@ -110,18 +102,10 @@ fn key(event: &Event) -> Option<Key> {
         return Some(("egress.denied", what, denied.reason.clone()));
     }
     if let Event::EgressAttempted(attempted) = event {
-        return Some((
-            "egress.attempted",
-            attempted_server(attempted),
-            String::new(),
-        ));
+        return Some(("egress.attempted", attempted_server(attempted), String::new()));
     }
     if let Event::InferenceRefused(refused) = event {
-        return Some((
-            "inference.refused",
-            refused.model.clone(),
-            refused.reason.clone(),
-        ));
+        return Some(("inference.refused", refused.model.clone(), refused.reason.clone()));
     }
     if let Event::UpstreamFailed(failed) = event
         // The address behind an allowed name is refused; other failures are the network's.
@@ -142,9 +126,5 @@ fn attempted_server(attempted: &EgressAttempted) -> String {
 }
 
 fn server(server: &str, port: u16) -> String {
-    if server.contains(':') {
-        format!("[{server}]:{port}")
-    } else {
-        format!("{server}:{port}")
-    }
+    if server.contains(':') { format!("[{server}]:{port}") } else { format!("{server}:{port}") }
 }

@@ -17,11 +17,7 @@ pub(super) struct Spend {
 
 impl Default for Spend {
     fn default() -> Self {
-        Self {
-            settled: Cost::Known(PicoUsd::ZERO),
-            open: BTreeMap::new(),
-            through: None,
-        }
+        Self { settled: Cost::Known(PicoUsd::ZERO), open: BTreeMap::new(), through: None }
     }
 }
 
@@ -51,10 +47,7 @@ impl Spend {
     }
 
     pub(super) fn total(&self, trust: Trust) -> Cost {
-        let open = self
-            .open
-            .values()
-            .map(|held| held.map_or(Cost::Unknown, Cost::Known));
+        let open = self.open.values().map(|held| held.map_or(Cost::Unknown, Cost::Known));
         let total = open.fold(self.settled, sum);
         match (total, trust, self.through) {
             (Cost::Known(total), Trust::Promised, Some(through)) => Cost::Known(total.max(through)),

@@ -92,9 +92,7 @@ fn dollars(text: &str) -> Cost {
 }
 
 fn hidden(path: &str) -> Event {
-    Event::HiddenOpened(HiddenOpened {
-        path: path.to_owned(),
-    })
+    Event::HiddenOpened(HiddenOpened { path: path.to_owned() })
 }
 
 fn dns(name: &str, kind: &str) -> Event {
@@ -106,11 +104,7 @@ fn dns(name: &str, kind: &str) -> Event {
 }
 
 fn repeated(of_seq: u64, count: u64) -> Event {
-    Event::Repeated(Repeated {
-        of_seq,
-        count,
-        last: String::new(),
-    })
+    Event::Repeated(Repeated { of_seq, count, last: String::new() })
 }
 
 #[test]
@@ -165,10 +159,7 @@ fn a_whole_run_reads_as_its_public_json() {
             reason: "max_turns".to_owned(),
             status: 402,
         }),
-        Event::AlertRaised(AlertRaised {
-            what: "w".to_owned(),
-            detail: "d".to_owned(),
-        }),
+        Event::AlertRaised(AlertRaised { what: "w".to_owned(), detail: "d".to_owned() }),
         ended(),
     ]);
     let refused = |kind: &str, what: &str, reason: &str, count: u64| json!({"kind": kind, "what": what, "reason": reason, "count": count});
@@ -205,10 +196,7 @@ fn a_whole_run_reads_as_its_public_json() {
         "alerts": [{"what": "w", "detail": "d"}],
     });
     assert_eq!(serde_json::to_value(&found).unwrap(), expected);
-    assert_eq!(
-        serde_json::from_value::<RunReport>(expected).unwrap(),
-        found
-    );
+    assert_eq!(serde_json::from_value::<RunReport>(expected).unwrap(), found);
 }
 
 #[test]
@@ -222,28 +210,15 @@ fn one_unknown_cost_makes_the_sum_unknown_and_never_zero() {
     let unknown = settled(2, CallKind::Turn, Cost::Unknown);
     for events in [[known.clone(), unknown.clone()], [unknown, known]] {
         let found = report(events);
-        assert_eq!(
-            serde_json::to_value(&found).unwrap()["cost_usd"],
-            json!("unknown")
-        );
+        assert_eq!(serde_json::to_value(&found).unwrap()["cost_usd"], json!("unknown"));
     }
 }
 
 #[test]
 fn a_call_that_was_never_settled_is_charged_as_reserved() {
     let one = settled(1, CallKind::Turn, dollars("0.5"));
-    let open = |reserved| {
-        [
-            requested(1, Some(7)),
-            one.clone(),
-            requested(2, reserved),
-            ended(),
-        ]
-    };
-    assert_eq!(
-        report(open(Some(250_000_000_000))).cost_usd,
-        dollars("0.75")
-    );
+    let open = |reserved| [requested(1, Some(7)), one.clone(), requested(2, reserved), ended()];
+    assert_eq!(report(open(Some(250_000_000_000))).cost_usd, dollars("0.75"));
     assert_eq!(report(open(None)).cost_usd, Cost::Unknown);
 }
 
@@ -261,18 +236,8 @@ fn a_run_whose_supervisor_died_is_charged_what_was_promised() {
     });
     let died = report([started(), slice.clone(), one.clone(), recovered]);
     assert_eq!(
-        (
-            died.cost_usd,
-            died.ended_by,
-            died.exit_code,
-            died.reason.as_str()
-        ),
-        (
-            dollars("2"),
-            Some(EndedBy::Failure),
-            None,
-            "the supervisor died"
-        )
+        (died.cost_usd, died.ended_by, died.exit_code, died.reason.as_str()),
+        (dollars("2"), Some(EndedBy::Failure), None, "the supervisor died")
     );
     let lived = report([started(), slice, one, ended()]);
     assert_eq!(lived.cost_usd, dollars("0.5"));
@@ -281,9 +246,6 @@ fn a_run_whose_supervisor_died_is_charged_what_was_promised() {
 #[test]
 fn a_run_that_goes_on_has_no_end() {
     let found = report([started()]);
-    assert_eq!(
-        (found.ended, found.ended_by, found.exit_code),
-        (None, None, None)
-    );
+    assert_eq!((found.ended, found.ended_by, found.exit_code), (None, None, None));
     assert_eq!(report([]).run, "");
 }
