@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kvro_ledger::Event;
 use kvro_ledger::event::{EgressAllowed, Via};
 use rustls::AlertDescription;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,12 +40,8 @@ async fn a_request_is_read_at_the_door_and_answered_by_the_server() {
     let (_stream, answer) = tokio::join!(upstream, agent);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.ends_with("{\"data\": []}\n"), "{answer}");
-    let allowed = world.event(|event| match event {
-        Event::EgressAllowed(allowed) => Some(allowed.clone()),
-        _ => None,
-    });
     assert_eq!(
-        allowed.await,
+        world.allowed().await,
         EgressAllowed {
             connection: 1,
             server: SERVER.to_owned(),
@@ -87,17 +82,36 @@ async fn a_request_for_another_server_does_not_pass_an_intercepted_connection() 
 }
 
 #[tokio::test]
+async fn no_listed_port_leads_around_the_meter() {
+    for (bytes, reason) in [
+        (&b"SSH-2.0-x\r\n"[..], "protocol_unknown"),
+        (b"POST /v1/messages HTTP/1.1\r\nHost: api.anthropic.com\r\n\r\n", "not_meterable"),
+    ] {
+        let world = World::new().await;
+        let mut stream = world.connect(SERVER, 22).await;
+        stream.write_all(bytes).await.unwrap();
+        assert_eq!(world.denied().await, (SERVER.to_owned(), 22, reason.to_owned()));
+        assert_eq!(world.event_names(), ["egress.denied"]);
+        world.assert_nothing_left().await;
+    }
+    let world = World::new().await;
+    let stream = world.connect(SERVER, 22).await;
+    let stream = world.shake(stream, SERVER).await.unwrap();
+    assert_eq!(stream.get_ref().1.peer_certificates().unwrap()[1], world.run_ca);
+}
+
+#[tokio::test]
 async fn only_http_1_is_offered_to_the_agent() {
     let world = World::new().await;
     let stream = world.connect(SERVER, 443).await;
-    let mut config = client_config(&[world.run_ca.clone()]);
+    let mut config = client_config(std::slice::from_ref(&world.run_ca));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let connector = TlsConnector::from(Arc::new(config));
     let stream = connector.connect(SERVER.try_into().unwrap(), stream).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
 
     let stream = world.connect(SERVER, 443).await;
-    let mut config = client_config(&[world.run_ca.clone()]);
+    let mut config = client_config(std::slice::from_ref(&world.run_ca));
     config.alpn_protocols = vec![b"h2".to_vec()];
     let connector = TlsConnector::from(Arc::new(config));
     let error = connector.connect(SERVER.try_into().unwrap(), stream).await.unwrap_err();

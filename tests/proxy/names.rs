@@ -31,7 +31,7 @@ async fn over_udp(world: &World, name: &str) -> Message {
 
 async fn over_tcp(stream: &mut TcpStream, name: &str) -> Message {
     let question = question(name);
-    stream.write_u16(question.len() as u16).await.unwrap();
+    stream.write_u16(question.len().try_into().unwrap()).await.unwrap();
     stream.write_all(&question).await.unwrap();
     let mut reply = vec![0; stream.read_u16().await.unwrap().into()];
     stream.read_exact(&mut reply).await.unwrap();

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use kvro_ledger::Event;
 use kvro_ledger::event::{EgressAllowed, Via};
 use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -35,12 +34,8 @@ async fn a_tunnel_passes_every_byte_and_closes() {
         assert_eq!(read_to_end(&mut reader).await.unwrap(), sent);
     };
     tokio::join!(upstream, agent);
-    let allowed = world.event(|event| match event {
-        Event::EgressAllowed(allowed) => Some(allowed.clone()),
-        _ => None,
-    });
     assert_eq!(
-        allowed.await,
+        world.allowed().await,
         EgressAllowed {
             connection: 1,
             server: "allowed.test".to_owned(),

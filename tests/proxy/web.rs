@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::world::{NAMELESS, World, read_to_end};
+use super::world::{NAMELESS, World, patiently, read_to_end};
 
 /// Sends a request and reads all that comes back.
 async fn ask(world: &World, name: &str, request: &str) -> String {
@@ -63,7 +63,8 @@ async fn allowed_requests_share_a_connection_and_stream_both_ways() {
 #[tokio::test]
 async fn a_refusal_is_a_403_that_says_which_line_would_allow_it() {
     let world = World::new().await;
-    let answer = ask(&world, "denied.test", "GET / HTTP/1.1\r\nHost: denied.test\r\n\r\n").await;
+    let request = "GET / HTTP/1.1\r\nHost: denied.test\r\n\r\n";
+    let answer = patiently(ask(&world, "denied.test", request)).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{head}");
     assert!(head.contains("x-kvro-reason: host_not_listed"), "{head}");
@@ -134,7 +135,7 @@ async fn a_request_that_asks_for_another_server_is_refused() {
     ];
     for (name, request, status, reason) in table {
         let world = World::new().await;
-        let answer = ask(&world, name, request).await;
+        let answer = patiently(ask(&world, name, request)).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
         assert!(answer.contains(&format!("x-kvro-reason: {reason}\r\n")), "{request}: {answer}");
         assert_eq!(world.denied().await.2, reason, "{request}");
@@ -147,7 +148,7 @@ async fn nothing_is_served_behind_a_refusal() {
     let world = World::new().await;
     let pipelined = "POST / HTTP/1.1\r\nHost: denied.test\r\nContent-Length: 3\r\n\r\nabc\
         GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
-    let answer = ask(&world, "allowed.test", pipelined).await;
+    let answer = patiently(ask(&world, "allowed.test", pipelined)).await;
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     world.assert_nothing_left().await;
 }
@@ -162,7 +163,7 @@ async fn a_server_that_cannot_be_reached_is_a_502() {
     ] {
         let world = World::new().await;
         let request = format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n");
-        let answer = ask(&world, name, &request).await;
+        let answer = patiently(ask(&world, name, &request)).await;
         assert!(answer.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{answer}");
         assert!(answer.contains("\"type\":\"kvro_upstream_failed\""), "{answer}");
         assert!(answer.contains(&format!("x-kvro-reason: {reason}\r\n")), "{answer}");

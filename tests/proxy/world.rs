@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kvro_ledger::event::{EgressClosed, EgressDenied, UpstreamFailed};
+use kvro_ledger::event::{EgressAllowed, EgressClosed};
 use kvro_ledger::{Event, MemoryLedger, Recorder};
 use kvro_proxy::gate::{Ask, Gate, Permit, Refusal};
 use kvro_proxy::upstream::{Resolve, ResolveError, Resolving};
@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-const ALLOWED: [&str; 10] = [
+const ALLOWED: [&str; 11] = [
     "allowed.test",
     "other.test",
     "*.wild.test",
@@ -36,6 +36,7 @@ const ALLOWED: [&str; 10] = [
     "gone.test",
     "ssh.test:22",
     "api.anthropic.com",
+    "api.anthropic.com:22",
 ];
 
 /// Each name's address, as its last number: 127.0.0.2 is `allowed.test`, and so on.
@@ -147,13 +148,12 @@ impl World {
         name: &str,
     ) -> std::io::Result<client::TlsStream<S>> {
         let config = client_config(&[self.authority.certificate(), self.run_ca.clone()]);
-        TlsConnector::from(Arc::new(config))
-            .connect(name.to_owned().try_into().unwrap(), stream)
-            .await
+        let name = name.to_owned().try_into().unwrap();
+        patiently(TlsConnector::from(Arc::new(config)).connect(name, stream)).await
     }
 
     /// Waits for an event, so that a test need not know how long things take.
-    pub(crate) async fn event<T>(&self, pick: impl Fn(&Event) -> Option<T>) -> T {
+    async fn event<T>(&self, pick: impl Fn(&Event) -> Option<T>) -> T {
         let search = async {
             loop {
                 if let Some(found) = self.ledger.events().iter().find_map(|(_, event)| pick(event))
@@ -163,36 +163,39 @@ impl World {
                 tokio::task::yield_now().await;
             }
         };
-        let patience = Duration::from_secs(4);
-        tokio::time::timeout(patience, search).await.unwrap_or_else(|_| {
+        tokio::time::timeout(PATIENCE, search).await.unwrap_or_else(|_| {
             panic!("no such event among {:#?}", self.ledger.events());
         })
     }
 
+    pub(crate) async fn allowed(&self) -> EgressAllowed {
+        self.event(|event| {
+            let Event::EgressAllowed(allowed) = event else { return None };
+            Some(allowed.clone())
+        })
+        .await
+    }
+
     pub(crate) async fn closed(&self) -> EgressClosed {
-        self.event(|event| match event {
-            Event::EgressClosed(closed) => Some(closed.clone()),
-            _ => None,
+        self.event(|event| {
+            let Event::EgressClosed(closed) = event else { return None };
+            Some(closed.clone())
         })
         .await
     }
 
     pub(crate) async fn failed(&self) -> (String, u16, String) {
-        self.event(|event| match event {
-            Event::UpstreamFailed(UpstreamFailed { server, port, reason, .. }) => {
-                Some((server.clone(), *port, reason.clone()))
-            }
-            _ => None,
+        self.event(|event| {
+            let Event::UpstreamFailed(failed) = event else { return None };
+            Some((failed.server.clone(), failed.port, failed.reason.clone()))
         })
         .await
     }
 
     pub(crate) async fn denied(&self) -> (String, u16, String) {
-        self.event(|event| match event {
-            Event::EgressDenied(EgressDenied { server, port, reason }) => {
-                Some((server.clone(), *port, reason.clone()))
-            }
-            _ => None,
+        self.event(|event| {
+            let Event::EgressDenied(denied) = event else { return None };
+            Some((denied.server.clone(), denied.port, denied.reason.clone()))
         })
         .await
     }
@@ -215,6 +218,14 @@ impl World {
             }
         }
     }
+}
+
+/// Far longer than anything here takes, so that what hangs fails and does not hold up the rest.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Waits for what has to come; not for tests whose clock runs on by itself.
+pub(crate) async fn patiently<T>(coming: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, coming).await.expect("nothing came")
 }
 
 fn loopback(last: u8) -> IpAddr {
@@ -294,13 +305,12 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &self.0).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let mut config =
-            ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .unwrap()
-                .with_no_client_auth()
-                .with_single_cert(vec![leaf.der().clone()], key)
-                .unwrap();
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.der().clone()], key)
+            .unwrap();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
