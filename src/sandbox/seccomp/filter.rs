@@ -13,8 +13,6 @@ use super::table::{Answer, REFUSED, Refusal, When};
 
 /// Installs the filters on this process; what they refuse stays refused for all its children.
 pub(crate) fn install() -> io::Result<()> {
-    // First the one that knows entry points: seccompiler's own kills on a foreign one, and a
-    // refusal is easier to read than a death.
     notify::install_entry_points()?;
     for answer in [Answer::NotThere, Answer::NotPermitted] {
         apply_filter(&compile(answer)?).map_err(io::Error::other)?;
@@ -38,7 +36,19 @@ fn compile(answer: Answer) -> io::Result<BpfProgram> {
         SeccompAction::Errno(errno.cast_unsigned()),
         TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?,
     );
-    filter.and_then(TryInto::try_into).map_err(io::Error::other)
+    let program = filter.and_then(TryInto::try_into).map_err(io::Error::other)?;
+    Ok(refusing_foreign_calls(program))
+}
+
+/// seccompiler ends a process that comes by a foreign entry point, and of all filters' answers the
+/// kernel takes the hardest. A refusal is easier to read than a death.
+fn refusing_foreign_calls(mut program: BpfProgram) -> BpfProgram {
+    let kill = u32::from(SeccompAction::KillProcess);
+    let refuse = u32::from(SeccompAction::Errno(libc::ENOSYS.cast_unsigned()));
+    for step in program.iter_mut().filter(|step| step.code == notify::RETURN && step.k == kill) {
+        step.k = refuse;
+    }
+    program
 }
 
 /// The rules under which a call is refused; none means always.

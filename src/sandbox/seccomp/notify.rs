@@ -11,7 +11,7 @@ use crate::sys;
 const LOAD: u16 = 0x20;
 const EQUAL: u16 = 0x15;
 const AT_LEAST: u16 = 0x35;
-const RETURN: u16 = 0x06;
+pub(super) const RETURN: u16 = 0x06;
 
 // From include/uapi/linux/audit.h.
 #[cfg(target_arch = "x86_64")]
