@@ -67,7 +67,7 @@ fn parse(packet: &[u8]) -> Option<Attempt> {
 /// The kernel's filter, as classic BPF over the network header.
 fn filter(door_ports: &[u16]) -> Vec<libc::sock_filter> {
     let mut served: Vec<u32> = door_ports.iter().map(|&port| u32::from(port)).collect();
-    served.push(53);
+    served.push(DNS);
     let mut program = Assembler::default();
     // Only what leaves: on a loopback each packet passes twice. (SKF_AD_OFF + SKF_AD_PKTTYPE.)
     program.load(BPF_LD_B_ABS, 0xffff_f004);
@@ -119,6 +119,8 @@ const BPF_LDX_MSH: u16 = 0xb1;
 const BPF_AND_K: u16 = 0x54;
 const BPF_JEQ_K: u16 = 0x15;
 const BPF_RET_K: u16 = 0x06;
+
+const DNS: u32 = 53;
 
 const DROP: u32 = 0;
 /// How much of a packet is kept: enough for both headers.
@@ -189,7 +191,7 @@ impl Assembler {
     }
 
     /// With the protocol loaded: keeps the first packet of a TCP connection and all of the rest,
-    /// unless a served port is its end. The payload starts at `at`, plus X for indirect loads.
+    /// unless the door serves it. The payload starts at `at`, plus X for indirect loads.
     fn by_protocol(&mut self, served: &[u32], load_byte: u16, load_half: u16, at: u32) {
         // What the kernel itself answers with; programs here have no way to send it.
         for answers in [libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6] {
@@ -198,12 +200,19 @@ impl Assembler {
         let tcp = self.jump_if(libc::IPPROTO_TCP.cast_unsigned());
         let udp = self.jump_if(libc::IPPROTO_UDP.cast_unsigned());
         self.ret(KEEP);
+        self.land(udp);
+        // The door serves names by datagram and nothing else, so QUIC is an attempt. Its answers
+        // are none; no program here can send from their port, which takes a capability.
+        for port in [at, at + 2] {
+            self.load(load_half, port);
+            self.drop_if(DNS);
+        }
+        self.ret(KEEP);
         self.land(tcp);
         // SYN without ACK.
         self.load(load_byte, at + 13);
         self.and(0x12);
         self.drop_unless(0x02);
-        self.land(udp);
         self.load(load_half, at + 2);
         for &port in served {
             self.drop_if(port);
