@@ -8,7 +8,7 @@ use super::root::Root;
 use crate::sys::{self, MountAttributes};
 
 /// What configures the kernel or the machine: shown, never writable.
-const READ_ONLY: [&str; 6] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi"];
+const READ_ONLY: [&str; 7] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "pressure"];
 
 /// What tells of the host beyond the jail: shown empty.
 const EMPTY: [&str; 6] = ["kcore", "keys", "key-users", "timer_list", "kmsg", "sched_debug"];
