@@ -27,6 +27,8 @@ pub(crate) struct Area {
     pub(crate) options: &'static [&'static str],
     /// Variables of the caller.
     pub(crate) env: &'static [(&'static str, &'static str)],
+    /// Files of the workspace that no row names.
+    pub(crate) files: &'static [&'static str],
     pub(crate) rows: Vec<Row>,
     pub(crate) facts: &'static [Fact],
 }
@@ -166,7 +168,9 @@ fn control_of(row: &Row) -> Option<crate::row::Expect> {
 
 /// Runs the jail of `area` and its controls.
 fn play(area: &Area, identity: Identity) -> anyhow::Result<Played> {
-    let world = World::set(identity, &area.rows.iter().flat_map(words_of).collect::<Vec<_>>())?;
+    let files = area.files.iter().map(|&file| vec![file.to_owned()]);
+    let words: Vec<Vec<String>> = area.rows.iter().flat_map(words_of).chain(files).collect();
+    let world = World::set(identity, &words)?;
     let before = look(&world.work())?;
     let probes: Vec<Vec<String>> = area.rows.iter().map(|row| row.probe.words()).collect();
     let twins: Vec<Vec<String>> = area.rows.iter().filter_map(twin_of).collect();
@@ -174,7 +178,7 @@ fn play(area: &Area, identity: Identity) -> anyhow::Result<Played> {
     let inside = resolved(&world, probes.iter().chain(&twins), Side::Inside)?;
     let mut command = world.jail(area.options, &arguments(&inside))?;
     command.envs(area.env.iter().copied());
-    let ran = start(&mut command, &world.path(""))?.end()?;
+    let ran = start(&mut command, world.root())?.end()?;
     let connections = world.connections();
     let answered = answers(&ran).with_context(|| format!("inside: {ran}"))?;
     ensure!(answered.len() == inside.len(), "{} answers inside: {ran}", answered.len());
@@ -217,7 +221,7 @@ fn controls(area: &Area, world: &World) -> anyhow::Result<BTreeMap<usize, Answer
         let probes = resolved(world, probes.iter(), Side::Outside)?;
         let mut command: Command = world.outside(identity, &arguments(&probes))?;
         command.envs(area.env.iter().copied());
-        let ran = start(&mut command, &world.path(""))?.end()?;
+        let ran = start(&mut command, world.root())?.end()?;
         let answers = answers(&ran).with_context(|| format!("outside: {ran}"))?;
         ensure!(answers.len() == places.len(), "{} answers outside: {ran}", answers.len());
         answered.extend(places.into_iter().zip(answers));

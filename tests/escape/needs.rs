@@ -17,6 +17,8 @@ pub(crate) enum Need {
     /// 32-bit programs run.
     Ia32,
     Keyrings,
+    /// A file of the kernel's that it has or has not.
+    File(&'static str),
 }
 
 /// What every jail of level `full` needs.
@@ -43,9 +45,9 @@ impl Need {
                 let answer = ANSWER.get_or_init(|| outside(identity, &["passes-32-bit"]));
                 (answer != "passes").then(|| "this kernel runs no 32-bit programs".to_owned())
             }
-            Self::Keyrings => {
-                let is_there = Path::new("/proc/keys").exists();
-                (!is_there).then(|| "this kernel has no keyrings".to_owned())
+            Self::Keyrings => Self::File("/proc/keys").lacking(identity),
+            Self::File(path) => {
+                (!Path::new(path).exists()).then(|| format!("this kernel has no {path}"))
             }
         }
     }
@@ -55,7 +57,7 @@ impl Need {
     fn is_required(self) -> bool {
         match self {
             Self::UserNamespaces | Self::Landlock(_) => true,
-            Self::RootCaller | Self::Ia32 | Self::Keyrings => false,
+            Self::RootCaller | Self::Ia32 | Self::Keyrings | Self::File(_) => false,
         }
     }
 }

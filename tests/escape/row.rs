@@ -21,6 +21,8 @@ pub(crate) enum Defence {
     HiddenMask,
     /// Read-only views over what is protected.
     ProtectedMask,
+    /// The second wall over files.
+    Landlock,
     /// The domain that keeps processes outside of it apart.
     LandlockScope,
     NoCapabilities,

@@ -95,7 +95,12 @@ impl World {
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.root().join(name)
+    }
+
+    /// The directory that holds all of it.
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
     }
 
     pub(crate) fn state(&self) -> PathBuf {

@@ -27,7 +27,7 @@ const ENV: &[(&str, &str)] = &[
 ];
 
 pub(super) fn area() -> Area {
-    Area { name: "environment", options: &[], env: ENV, rows: rows(), facts: FACTS }
+    Area { name: "environment", options: &[], env: ENV, files: &[], rows: rows(), facts: FACTS }
 }
 
 /// A row that the variable `$name` stays outside.

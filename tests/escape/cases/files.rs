@@ -12,7 +12,17 @@ use crate::row::{Control, Defence, Expect, Probe, Row};
 
 pub(super) fn area() -> Area {
     let rows = [hidden(), protected(), aliases(), of_the_host(), of_the_kernel()].concat();
-    Area { name: "files", options: &[], env: &[], rows, facts: FACTS }
+    let files = &[
+        "closed/alias/.env",
+        "closed/tree/.env",
+        "infra/alias/main.tf",
+        "infra/tree/main.tf",
+        ".git/config",
+        ".git/hooks/pre-commit",
+        "open/tree-1/plain.txt",
+        "open/tree-2/plain.txt",
+    ];
+    Area { name: "files", options: &[], env: &[], files, rows, facts: FACTS }
 }
 
 const OK: Expect = Expect::Is("ok");
@@ -38,11 +48,11 @@ fn row(
 #[rustfmt::skip]
 fn hidden() -> Vec<Row> {
     let rows: &[(&'static str, &'static [&'static str], &'static str)] = &[
-        ("agent_cannot_append_to_a_hidden_file", &["append", "closed/append/.env"], "EROFS"),
-        ("agent_cannot_open_a_hidden_file_to_write", &["open-to-write", "closed/write/.env"], "EROFS"),
+        ("agent_cannot_append_to_a_hidden_file", &["append", "closed/append/.env"], "EACCES"),
+        ("agent_cannot_open_a_hidden_file_to_write", &["open-to-write", "closed/write/.env"], "EACCES"),
         ("agent_cannot_open_a_hidden_file_to_truncate", &["open-to-truncate", "closed/trunc/.env"], "EROFS"),
-        ("agent_cannot_truncate_a_hidden_file", &["truncate", "closed/truncate/.env"], "EROFS"),
-        ("agent_cannot_map_a_hidden_file_to_write", &["map", "closed/map/.env"], "EROFS"),
+        ("agent_cannot_truncate_a_hidden_file", &["truncate", "closed/truncate/.env"], "EACCES"),
+        ("agent_cannot_map_a_hidden_file_to_write", &["map", "closed/map/.env"], "EACCES"),
         ("agent_cannot_chmod_a_hidden_file", &["chmod", "closed/chmod/.env"], "EROFS"),
         ("agent_cannot_touch_a_hidden_file", &["touch", "closed/touch/.env"], "EROFS"),
         ("agent_cannot_set_attributes_of_a_hidden_file", &["set-attribute", "closed/attribute/.env"], "EROFS"),
@@ -86,7 +96,7 @@ fn protected() -> Vec<Row> {
         ("agent_cannot_exchange_a_protected_file", &["exchange", "open/swap/plain.txt", "infra/swap/main.tf"], "EXDEV"),
         ("agent_cannot_link_a_protected_file", &["link", "infra/link/main.tf", "open/link"], "EXDEV"),
         ("agent_cannot_link_a_protected_files_descriptor", &["link-descriptor", "infra/descriptor/main.tf", "open/descriptor"], "EXDEV"),
-        ("agent_cannot_link_into_a_protected_directory", &["link", "open/into/plain.txt", "infra/into"], "EXDEV"),
+        ("agent_cannot_link_into_a_protected_directory", &["link", "open/into/plain.txt", "infra/into"], "EROFS"),
         ("agent_cannot_create_in_a_protected_directory", &["create", "infra/create/new.tf"], "EROFS"),
         ("agent_cannot_make_a_directory_in_a_protected_one", &["mkdir", "infra/mkdir/new"], "EROFS"),
         ("agent_cannot_make_a_link_in_a_protected_directory", &["symlink", "/tmp", "infra/symlink/new"], "EROFS"),
@@ -99,13 +109,19 @@ fn protected() -> Vec<Row> {
         .collect();
     rows.push(row("agent_may_read_a_protected_file", Defence::None,
         &["read", "infra/read/main.tf"], "canary", Expect::Is("canary")));
-    let busy = |name, words: &'static [&'static str]| Row {
-        control: Control::Twin(&["rename", "open/directory/one", "open/directory/two"], OK),
+    // Outside these would spoil the other rows' files.
+    let busy = |name, words: &'static [&'static str], twin| Row {
+        control: Control::Twin(twin, OK),
         ..row(name, Defence::ProtectedMask, words, "EBUSY", OK)
     };
-    rows.push(busy("agent_cannot_move_a_protected_directory_away", &["rename", "infra", "open/infra"]));
-    rows.push(busy("agent_cannot_replace_the_git_config", &["rename", "open/config/plain.txt", ".git/config"]));
-    rows.push(busy("agent_cannot_move_the_git_hooks_away", &["rename", ".git/hooks", ".git/away"]));
+    rows.extend([
+        busy("agent_cannot_move_a_protected_directory_away", &["rename", "infra", "open/infra"],
+            &["rename", "open/tree-1", "open/tree-1-away"]),
+        busy("agent_cannot_replace_the_git_config", &["rename", "open/config-1/plain.txt", ".git/config"],
+            &["rename", "open/config-2/plain.txt", "open/config-2/away"]),
+        busy("agent_cannot_move_the_git_hooks_away", &["rename", ".git/hooks", ".git/away"],
+            &["rename", "open/tree-2", "open/tree-2-away"]),
+    ]);
     rows
 }
 
@@ -145,19 +161,20 @@ fn aliases() -> Vec<Row> {
 fn of_the_host() -> Vec<Row> {
     let mut rows = vec![
         row("the_home_of_the_host_is_not_there", Defence::Root, &["read", "{dir}/home/.ssh/id_test"], "ENOENT", Expect::Is("canary")),
-        row("the_record_is_not_there", Defence::Root, &["list", "{dir}/state/kvro-jail"], "ENOENT", Expect::Is("index.jsonl layers runs")),
+        row("the_record_is_not_there", Defence::Root, &["read", "{dir}/state/kvro-jail/index.jsonl"], "ENOENT", Expect::Is("other")),
         row("what_lies_beside_the_workspace_is_not_there", Defence::Root, &["list", "{dir}/spare"], "ENOENT", Expect::IsNot("ENOENT")),
         row("tmp_is_not_the_hosts", Defence::Root, &["read", "{temporary}"], "ENOENT", Expect::Is("canary")),
         row("no_process_of_the_host_is_there", Defence::PidNamespace, &["list-processes"], "few", Expect::IsNot("few")),
-        row("agent_can_make_no_device", Defence::NoCapabilities, &["make-device", "open/device"], "EPERM", OK),
         row("only_harmless_devices_are_there", Defence::Root, &["list", "/dev"],
             "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero", Expect::IsNot("")),
-        row("the_root_has_only_what_is_listed", Defence::Root, &["create", "/kvro-escape"], "EROFS", Expect::IsNot("EROFS")),
-        row("the_system_is_read_only", Defence::Root, &["create", "/usr/kvro-escape"], "EROFS", Expect::IsNot("EROFS")),
+        // Outside these would leave something behind.
+        Row { control: Control::Twin(&["make-pipe", "open/made-1"], OK),
+            ..row("agent_can_make_no_device", Defence::Landlock, &["make-device", "open/device"], "EACCES", OK) },
+        Row { control: Control::Twin(&["create", "open/made-2"], OK),
+            ..row("the_root_has_only_what_is_listed", Defence::Root, &["create", "/kvro-escape"], "EROFS", OK) },
+        Row { control: Control::Twin(&["create", "open/made-3"], OK),
+            ..row("the_system_is_read_only", Defence::Root, &["create", "/usr/kvro-escape"], "EROFS", OK) },
     ];
-    for row in rows.iter_mut().filter(|row| ["agent_can_make_no_device", "the_root_has_only_what_is_listed", "the_system_is_read_only"].contains(&row.name)) {
-        row.control = Control::Twin(&["create", "open/created"], OK);
-    }
     let root = |row: Row| Row { needs: &[Need::RootCaller], ..row };
     rows.extend([
         Row { control: Control::OutsideAsRoot(Expect::Is("other")),
@@ -184,8 +201,10 @@ fn of_the_kernel() -> Vec<Row> {
         row("no_setting_of_the_kernel_opens_for_writing", &["writable-below", "500", "/proc/sys"], "none", as_root(Expect::IsNot("none"))),
         row("nothing_in_sys_opens_for_writing", &["writable-below", "10", "/sys"], "none", as_root(Expect::IsNot("none"))),
         row("nothing_else_in_proc_opens_for_writing", &["writable-kernel-files"], "none", as_root(Expect::IsNot("none"))),
-        row("agent_cannot_name_a_core_handler", &["open-to-write", "/proc/sys/kernel/core_pattern"], "EROFS", as_root(OK)),
-        row("agent_cannot_read_the_kernels_memory", &["read", "/proc/kcore"], "empty", Control::Itself),
+        // Neither root's nor on a writable mount; the kernel looks at the owner first.
+        row("agent_cannot_name_a_core_handler", &["open-to-write", "/proc/sys/kernel/core_pattern"], "EACCES", as_root(OK)),
+        Row { needs: &[Need::File("/proc/kcore")],
+            ..row("agent_cannot_read_the_kernels_memory", &["read", "/proc/kcore"], "empty", as_root(Expect::Is("other"))) },
         row("agent_may_write_its_own_settings", &["open-to-write", "/proc/self/comm"], "ok", Control::Outside(OK)),
         row("there_are_no_control_groups_to_leave", &["mkdir", "/sys/fs/cgroup/kvro-escape"], "ENOENT", Control::Itself),
     ]
@@ -218,7 +237,7 @@ fn unchanged(played: &Played) -> anyhow::Result<()> {
         let after = played.after.get(path).with_context(|| format!("{} is gone", path.display()))?;
         ensure!(before == after, "{} was {before:?} and is {after:?}", path.display());
     }
-    ensure!(closed > 40, "only {closed} files were closed");
+    ensure!(closed > 30, "only {closed} files were closed");
     let added = |path: &&std::path::PathBuf| is_closed(path) && !played.before.contains_key(*path);
     let added: Vec<_> = played.after.keys().filter(added).collect();
     ensure!(added.is_empty(), "new: {added:?}");

@@ -21,7 +21,7 @@ pub(super) fn area() -> Area {
         &performed()[..],
         &harmless()[..],
     ];
-    Area { name: "kernel", options: &[], env: &[], rows: rows.concat(), facts: &[] }
+    Area { name: "kernel", options: &[], env: &[], files: &[], rows: rows.concat(), facts: &[] }
 }
 
 const fn row(

@@ -6,13 +6,12 @@
 use anyhow::ensure;
 
 use crate::area::{Area, Fact, Played};
-use crate::needs::Need;
 use crate::record;
 use crate::row::{Control, Defence, Expect, Probe, Row};
 
 pub(super) fn area() -> Area {
     let rows = [hosts(), foreign(), masquerade(), names(), doors(), configuration()].concat();
-    Area { name: "network", options: &[], env: &[], rows, facts: FACTS }
+    Area { name: "network", options: &[], env: &[], files: &[], rows, facts: FACTS }
 }
 
 const OK: Expect = Expect::Is("ok");
@@ -86,7 +85,7 @@ fn masquerade() -> Vec<Row> {
             &["serve-and-connect", "[::]:18083", "[::ffff:8.8.8.8]:18083"],
             &["serve-and-connect", "[::]:18083", "[::ffff:127.0.0.1]:18083"]),
         row("a_storm_of_connects_finds_no_gap", Defence::ConnectJudge,
-            &["storm", "0.0.0.0:18084", "8.8.8.8:18084"], "all refused", Control::Itself),
+            &["connect-storm", "0.0.0.0:18084", "8.8.8.8:18084"], "all refused", Control::Itself),
         row("an_address_that_cannot_be_read_is_refused", Defence::ConnectJudge,
             &["connect-to-nowhere"], "EACCES", Control::Outside(Expect::Is("EFAULT"))),
     ]

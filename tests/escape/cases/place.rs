@@ -17,7 +17,7 @@ const NOT_SET_UP: i32 = 125;
 pub(super) const CASES: &[Case] = &[
     case("the_root_is_no_workspace", |identity| refused(identity, |_| "/".into())),
     case("the_home_is_no_workspace", |identity| refused(identity, |world| world.path("home"))),
-    case("what_holds_the_home_is_no_workspace", |identity| refused(identity, |world| world.path(""))),
+    case("what_holds_the_home_is_no_workspace", |identity| refused(identity, |world| world.root().to_owned())),
     case("tmp_is_no_workspace", |identity| refused(identity, |_| "/tmp".into())),
     case("a_home_of_keys_is_no_workspace", |identity| refused(identity, |world| world.path("home/.ssh"))),
     case("the_record_is_no_workspace", |identity| refused(identity, World::state)),
@@ -37,7 +37,7 @@ fn refused(
     let run_in = |workspace: &Path| {
         let mut command = world.jail(&[], &["thread"])?;
         command.current_dir(workspace);
-        start(&mut command, &world.path(""))?.end()
+        start(&mut command, world.root())?.end()
     };
     let place = place(&world);
     let ran = run_in(&place)?;

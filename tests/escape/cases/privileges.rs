@@ -8,7 +8,7 @@ const NO_CAPABILITY: Expect = Expect::Is("0000000000000000");
 const A_CAPABILITY: Expect = Expect::IsNot("0000000000000000");
 
 pub(super) fn area() -> Area {
-    Area { name: "privileges", options: &["--pids", "64"], env: &[], rows: rows(), facts: FACTS }
+    Area { name: "privileges", options: &["--pids", "64"], env: &[], files: &[], rows: rows(), facts: FACTS }
 }
 
 fn row(

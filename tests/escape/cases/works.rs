@@ -8,7 +8,7 @@ use crate::area::{Area, Fact, Played};
 use crate::row::{Control, Defence, Expect, Probe, Row};
 
 pub(super) fn area() -> Area {
-    Area { name: "works", options: &[], env: &[], rows: rows(), facts: FACTS }
+    Area { name: "works", options: &[], env: &[], files: &[], rows: rows(), facts: FACTS }
 }
 
 #[rustfmt::skip]

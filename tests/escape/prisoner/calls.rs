@@ -106,6 +106,8 @@ fn clone_user() -> io::Result<String> {
 
 /// Types into a terminal that is this session's own.
 fn type_for_the_user() -> io::Result<String> {
+    // The terminal hangs up when this ends.
+    raw::ignore(Signal::SIGHUP)?;
     let pty = nix::pty::openpty(None, None)?;
     raw::take_terminal(pty.slave.as_fd())?;
     raw::type_into(pty.slave.as_fd())?;

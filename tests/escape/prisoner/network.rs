@@ -16,7 +16,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
 };
 
-use super::{number, ok};
+use super::ok;
 use crate::raw;
 
 /// A probe that nobody answers fails its row instead of hanging the suite.
@@ -29,7 +29,7 @@ pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
         ["connect-local", path] => UnixStream::connect(path).map(|_| ok()),
         ["connect-abstract", name] => connect_abstract(name),
         ["serve-and-connect", at, to] => serve_and_connect(at, to),
-        ["storm", at, to] => storm(at, to),
+        ["connect-storm", at, to] => connect_storm(at, to),
         ["datagram", to] => datagram(to),
         ["ask-for-name", server, name] => ask_for_name(server, name),
         ["look-up", name] => look_up(name),
@@ -69,7 +69,7 @@ fn serve_and_connect(at: &str, to: &str) -> io::Result<String> {
 }
 
 /// Many threads connect at once, some with an address that cannot be read.
-fn storm(at: &str, to: &str) -> io::Result<String> {
+fn connect_storm(at: &str, to: &str) -> io::Result<String> {
     const THREADS: usize = 16;
     const TIMES: usize = 40;
     let _server = TcpListener::bind(address(at)?)?;
