@@ -15,7 +15,9 @@ use super::Resources;
 pub(crate) fn apply(resources: &Resources) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 1, 1)?;
     if let Some(bytes) = resources.memory {
-        setrlimit(Resource::RLIMIT_AS, bytes, bytes)?;
+        // Private memory that can be written (Linux 4.7). Not the address space: Node, Bun and Go
+        // reserve far more of that than they ever use.
+        setrlimit(Resource::RLIMIT_DATA, bytes, bytes)?;
     }
     if let Some(pids) = resources.pids {
         // Counted in the jail's own user namespace, pid 1 among them.
