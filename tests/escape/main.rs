@@ -14,6 +14,8 @@ mod identity;
 mod area;
 mod cases;
 mod needs;
+mod planted;
+mod play;
 mod prisoner;
 mod raw;
 mod record;

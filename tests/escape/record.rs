@@ -9,18 +9,19 @@ use serde_json::Value;
 use crate::identity::Identity;
 use crate::tools;
 
-/// The runs below the state directory `state`, oldest first.
+/// The runs that the index in the state directory `state` says were opened, oldest first: their
+/// names alone do not order those of one second.
 pub(crate) fn runs(state: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let directory = state.join("kvro-jail/runs");
-    let entries = match fs::read_dir(&directory) {
+    let directory = state.join("kvro-jail");
+    let index = match fs::read_to_string(directory.join("index.jsonl")) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.with_context(|| format!("no runs in {}", directory.display()))?,
+        index => index.with_context(|| format!("no index in {}", directory.display()))?,
     };
-    let runs: std::io::Result<Vec<PathBuf>> =
-        entries.map(|entry| Ok(entry?.path())).collect();
-    let mut runs = runs?;
-    runs.sort();
-    Ok(runs)
+    // The last line may be torn; it is the program's to mend.
+    let entries = index.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let opened = entries.filter(|entry| entry["event"] == "run.opened");
+    let run = |entry: Value| Some(directory.join("runs").join(entry["run"].as_str()?));
+    Ok(opened.filter_map(run).collect())
 }
 
 /// The entries of a run's ledger.
@@ -43,6 +44,10 @@ pub(crate) fn verify(identity: Identity, state: &Path) -> anyhow::Result<()> {
         .args(["ledger", "verify"])
         .output()?;
     let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "ledger verify: {said}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "ledger verify: {said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }

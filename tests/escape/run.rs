@@ -34,7 +34,8 @@ pub(crate) struct Running<'d> {
 /// Starts `command` in a process group of its own, with its words in files in `directory`.
 pub(crate) fn start<'d>(command: &mut Command, directory: &'d Path) -> anyhow::Result<Running<'d>> {
     use std::os::unix::process::CommandExt as _;
-    let file = |name: &str| Ok::<_, anyhow::Error>(Stdio::from(File::create(directory.join(name))?));
+    let file =
+        |name: &str| Ok::<_, anyhow::Error>(Stdio::from(File::create(directory.join(name))?));
     let child = command
         .process_group(0)
         .stdout(file("stdout")?)

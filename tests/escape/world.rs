@@ -2,22 +2,18 @@
 //! of the host that nobody inside may reach.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::net::TcpListener;
-use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context as _;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::libc;
 use tempfile::TempDir;
 
+use crate::census;
 use crate::identity::Identity;
+use crate::planted::Planted;
 use crate::prisoner::{ARGUMENT, CANARY, KEY};
-use crate::raw;
 use crate::tools;
 
 /// Everything around one jail; gone when dropped.
@@ -25,39 +21,12 @@ use crate::tools;
 pub(crate) struct World {
     pub(crate) identity: Identity,
     directory: TempDir,
+    program: PathBuf,
     /// A server of the host, on every address.
     server: TcpListener,
     /// What `{name}` stands for in a probe's words.
     words: BTreeMap<&'static str, String>,
     _planted: Planted,
-}
-
-/// Things of the host that a prisoner looks for; held so that they are there.
-#[derive(Debug)]
-struct Planted {
-    _temporary: tempfile::NamedTempFile,
-    _abstract: UnixListener,
-    /// Inherited by whatever is started.
-    _descriptor: File,
-    _shared_memory: SharedMemory,
-    _of_root: Option<OfRoot>,
-}
-
-/// What only root can plant.
-#[derive(Debug)]
-struct OfRoot {
-    _run: TempDir,
-    _socket: UnixListener,
-    _shown: TempDir,
-}
-
-#[derive(Debug)]
-struct SharedMemory(i32);
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        drop(raw::remove_shared_memory(self.0));
-    }
 }
 
 /// On which side of the wall a probe runs.
@@ -70,7 +39,8 @@ pub(crate) enum Side {
 impl World {
     /// A world in which the files that `words` name are there.
     pub(crate) fn set(identity: Identity, words: &[Vec<String>]) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("kvro-escape-").tempdir_in(tools::SCRATCH)?;
+        let directory =
+            tempfile::Builder::new().prefix("kvro-escape-").tempdir_in(tools::SCRATCH)?;
         let at = |name: &str| directory.path().join(name);
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
         for name in ["work", "spare", "home", "home/.ssh", "state"] {
@@ -90,8 +60,9 @@ impl World {
             ("dir", directory.path().display().to_string()),
             ("port", server.local_addr()?.port().to_string()),
         ]);
-        let planted = plant(directory.path(), &mut found)?;
-        Ok(Self { identity, directory, server, words: found, _planted: planted })
+        let planted = Planted::plant(directory.path(), &mut found)?;
+        let program = tools::program();
+        Ok(Self { identity, directory, program, server, words: found, _planted: planted })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -105,6 +76,29 @@ impl World {
 
     pub(crate) fn state(&self) -> PathBuf {
         self.path("state")
+    }
+
+    /// Has this world's jails run by a copy of the program that nobody else runs.
+    pub(crate) fn take_own_program(&mut self) -> anyhow::Result<()> {
+        let own = self.path("kvro-jail");
+        fs::copy(&self.program, &own)?;
+        self.program = own;
+        Ok(())
+    }
+
+    /// Who of this world's jails is alive: whoever carries `mark`, and whoever runs the program's
+    /// copy, since what builds a jail has no environment.
+    pub(crate) fn alive(&self, mark: &str) -> anyhow::Result<Vec<u32>> {
+        let mut alive = census::marked(mark);
+        let own = fs::metadata(&self.program)?;
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let pid: Option<u32> = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let Ok(runs) = fs::metadata(entry.path().join("exe")) else { continue };
+            if (runs.dev(), runs.ino()) == (own.dev(), own.ino()) {
+                alive.extend(pid);
+            }
+        }
+        Ok(alive)
     }
 
     /// The workspace.
@@ -145,7 +139,7 @@ impl World {
     pub(crate) fn jail_for(&self, options: &[&str]) -> anyhow::Result<Command> {
         let mut command = self.command(self.identity)?;
         command
-            .arg(tools::program())
+            .arg(&self.program)
             .current_dir(self.work())
             .arg("--quiet")
             .args(["--policy", "builtin:default", "--profile", "generic"])
@@ -156,17 +150,9 @@ impl World {
     }
 
     /// A command that runs `prisoner` as `identity` outside of any jail.
-    pub(crate) fn outside(
-        &self,
-        identity: Identity,
-        prisoner: &[&str],
-    ) -> anyhow::Result<Command> {
+    pub(crate) fn outside(&self, identity: Identity, prisoner: &[&str]) -> anyhow::Result<Command> {
         let mut command = self.command(identity)?;
-        command
-            .arg(tools::probe())
-            .current_dir(self.path("spare"))
-            .arg(ARGUMENT)
-            .args(prisoner);
+        command.arg(tools::probe()).current_dir(self.path("spare")).arg(ARGUMENT).args(prisoner);
         Ok(command)
     }
 
@@ -187,7 +173,8 @@ impl World {
 fn furnish(place: &Path, words: &[Vec<String>]) -> anyhow::Result<()> {
     const FILES: [&str; 5] = [".env", "main.tf", "config", "pre-commit", "plain.txt"];
     for word in words.iter().flatten().map(Path::new) {
-        let is_fixture = ["closed", "infra", ".git", "open"].iter().any(|top| word.starts_with(top));
+        let is_fixture =
+            ["closed", "infra", ".git", "open"].iter().any(|top| word.starts_with(top));
         let Some(parent) = word.parent().filter(|_| is_fixture) else { continue };
         fs::create_dir_all(place.join(parent))?;
         if word.file_name().is_some_and(|name| FILES.iter().any(|file| name == *file)) {
@@ -211,62 +198,4 @@ fn give_all(identity: Identity, path: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-fn plant(place: &Path, words: &mut BTreeMap<&'static str, String>) -> anyhow::Result<Planted> {
-    let temporary = tempfile::Builder::new().prefix("kvro-escape-").tempfile_in("/tmp")?;
-    fs::write(temporary.path(), CANARY)?;
-    fs::set_permissions(temporary.path(), Permissions::from_mode(0o644))?;
-    words.insert("temporary", temporary.path().display().to_string());
-
-    let name = format!("kvro-escape-{}", place.display());
-    let address = SocketAddr::from_abstract_name(&name)?;
-    let unseen = UnixListener::bind_addr(&address).context("no abstract socket")?;
-    words.insert("abstract", name);
-
-    let descriptor = File::open(place.join("outside"))?;
-    fcntl(&descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
-
-    // The directory's inode is a number that no other world has.
-    let key = i32::try_from(fs::metadata(place)?.ino() & 0x7fff_ffff)?.max(1);
-    let shared = raw::shared_memory(key, libc::IPC_CREAT | 0o666)?;
-    words.insert("shared-memory", key.to_string());
-
-    let of_root = if Identity::available().contains(&Identity::Root) {
-        Some(plant_as_root(words)?)
-    } else {
-        None
-    };
-    Ok(Planted {
-        _temporary: temporary,
-        _abstract: unseen,
-        _descriptor: descriptor,
-        _shared_memory: SharedMemory(shared),
-        _of_root: of_root,
-    })
-}
-
-fn plant_as_root(words: &mut BTreeMap<&'static str, String>) -> anyhow::Result<OfRoot> {
-    let open_to_all = Permissions::from_mode(0o755);
-    let in_place = |place: &str| tempfile::Builder::new().prefix("kvro-escape-").tempdir_in(place);
-    let run = in_place("/run")?;
-    fs::set_permissions(run.path(), open_to_all.clone())?;
-    let socket = run.path().join("daemon.sock");
-    let listener = UnixListener::bind(&socket)?;
-    fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
-    words.insert("socket", socket.display().to_string());
-
-    let shown = in_place("/usr/local/share")?;
-    fs::set_permissions(shown.path(), open_to_all)?;
-    let secret = shown.path().join("secret");
-    fs::write(&secret, CANARY)?;
-    fs::set_permissions(&secret, Permissions::from_mode(0o600))?;
-    words.insert("for-root", secret.display().to_string());
-
-    // A file that says that whoever runs it is root.
-    let set_uid = shown.path().join("set-uid");
-    fs::copy(tools::probe(), &set_uid)?;
-    fs::set_permissions(&set_uid, Permissions::from_mode(0o4755))?;
-    words.insert("set-uid", set_uid.display().to_string());
-    Ok(OfRoot { _run: run, _socket: listener, _shown: shown })
 }

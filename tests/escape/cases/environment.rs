@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::ensure;
 
-use crate::area::{Area, Fact, Played};
+use crate::area::{Area, Fact};
+use crate::play::Played;
 use crate::row::{Control, Defence, Expect, Probe, Row};
 
 /// A value that must be nowhere inside and nowhere on record.

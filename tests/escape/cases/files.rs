@@ -5,8 +5,9 @@
 
 use anyhow::{Context as _, ensure};
 
-use crate::area::{Area, Fact, Played};
+use crate::area::{Area, Fact};
 use crate::needs::Need;
+use crate::play::Played;
 use crate::record;
 use crate::row::{Control, Defence, Expect, Probe, Row};
 
@@ -183,6 +184,8 @@ fn of_the_host() -> Vec<Row> {
             ..root(row("agent_cannot_read_what_only_root_may_read", Defence::Identity, &["read", "{for-root}"], "EACCES", OK)) },
         Row { control: Control::OutsideAsRoot(Expect::IsNot("none")),
             ..row("nothing_that_is_closed_to_others_opens", Defence::Identity, &["not-for-others", "1000", "/etc", "/usr", "/opt", "/var", "/run"], "none", OK) },
+        Row { control: Control::OutsideAsRoot(Expect::IsNot("ENOENT")),
+            ..root(row("the_home_of_root_is_not_there", Defence::Root, &["list", "/root"], "ENOENT", OK)) },
         root(row("sockets_of_daemons_are_not_there", Defence::Root, &["connect-local", "{socket}"], "ENOENT", OK)),
         root(row("no_socket_is_anywhere", Defence::Root, &["sockets", "/run", "/var", "/tmp", "/dev", "/etc"], "none", Expect::IsNot("none"))),
     ]);
@@ -223,7 +226,12 @@ const FACTS: &[Fact] = &[
         needs: &[],
         check: on_record,
     },
-    Fact { name: "nothing_of_ours_is_left_in_the_workspace", defence: Defence::Root, needs: &[], check: nothing_left },
+    Fact {
+        name: "nothing_of_ours_is_left_in_the_workspace",
+        defence: Defence::Root,
+        needs: &[],
+        check: nothing_left,
+    },
 ];
 
 /// Content, mode, inode, link count and times of every closed file are what they were.
@@ -234,7 +242,8 @@ fn unchanged(played: &Played) -> anyhow::Result<()> {
     let mut closed = 0;
     for (path, before) in played.before.iter().filter(|(path, _)| is_closed(path)) {
         closed += 1;
-        let after = played.after.get(path).with_context(|| format!("{} is gone", path.display()))?;
+        let after =
+            played.after.get(path).with_context(|| format!("{} is gone", path.display()))?;
         ensure!(before == after, "{} was {before:?} and is {after:?}", path.display());
     }
     ensure!(closed > 30, "only {closed} files were closed");

@@ -24,12 +24,7 @@ pub(super) fn area() -> Area {
     Area { name: "kernel", options: &[], env: &[], files: &[], rows: rows.concat(), facts: &[] }
 }
 
-const fn row(
-    name: &'static str,
-    call: i64,
-    args: &'static [u64],
-    inside: &'static str,
-) -> Row {
+const fn row(name: &'static str, call: i64, args: &'static [u64], inside: &'static str) -> Row {
     Row {
         name,
         defence: Defence::SeccompTable,
@@ -150,10 +145,8 @@ fn by_argument() -> Vec<Row> {
 
 /// Numbers and doors that the table does not know.
 fn entry_points() -> Vec<Row> {
-    let row = |name, call| Row {
-        defence: Defence::SeccompEntryPoints,
-        ..row(name, call, &[], "ENOSYS")
-    };
+    let row =
+        |name, call| Row { defence: Defence::SeccompEntryPoints, ..row(name, call, &[], "ENOSYS") };
     let mut rows = vec![
         row("agent_cannot_call_the_first_unknown_number", 470),
         row("agent_cannot_call_a_number_of_a_later_kernel", 500),
@@ -207,6 +200,9 @@ const HARMLESS: &[Call] = &[
 fn harmless() -> Vec<Row> {
     HARMLESS
         .iter()
-        .map(|&(name, call, args)| Row { defence: Defence::None, ..row(name, call, args, "passes") })
+        .map(|&(name, call, args)| Row {
+            defence: Defence::None,
+            ..row(name, call, args, "passes")
+        })
         .collect()
 }

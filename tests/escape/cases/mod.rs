@@ -3,6 +3,7 @@
 mod environment;
 mod files;
 mod kernel;
+mod known;
 mod lifetime;
 mod network;
 mod place;
@@ -11,7 +12,7 @@ mod works;
 
 use libtest_mimic::{Completion, Trial};
 
-use crate::area::{guarded, title};
+use crate::area::{Area, guarded, title};
 use crate::identity::Identity;
 use crate::needs::{FULL, Need};
 use crate::row::Defence;
@@ -33,10 +34,13 @@ pub(crate) fn all() -> Vec<Trial> {
         environment::area(),
         files::area(),
         network::area(),
+        network::without_a_door(),
         works::area(),
     ];
-    let mut trials: Vec<Trial> = areas.into_iter().flat_map(|area| area.trials()).collect();
-    for (area, cases) in [("lifetime", lifetime::CASES), ("place", place::CASES)] {
+    let mut trials: Vec<Trial> = areas.into_iter().flat_map(Area::trials).collect();
+    for (area, cases) in
+        [("lifetime", lifetime::CASES), ("place", place::CASES), ("known", known::CASES)]
+    {
         trials.extend(cases.iter().flat_map(|case| trials_of(area, *case)));
     }
     trials.extend(elsewhere());
@@ -70,7 +74,7 @@ fn elsewhere() -> impl Iterator<Item = Trial> {
             "there are no rules over which programs may run, so there is nothing to evade",
         ),
     ];
-    CASES.into_iter().map(|(name, why)| {
-        Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why)))
-    })
+    CASES
+        .into_iter()
+        .map(|(name, why)| Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))))
 }

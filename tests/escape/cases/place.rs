@@ -17,9 +17,13 @@ const NOT_SET_UP: i32 = 125;
 pub(super) const CASES: &[Case] = &[
     case("the_root_is_no_workspace", |identity| refused(identity, |_| "/".into())),
     case("the_home_is_no_workspace", |identity| refused(identity, |world| world.path("home"))),
-    case("what_holds_the_home_is_no_workspace", |identity| refused(identity, |world| world.root().to_owned())),
+    case("what_holds_the_home_is_no_workspace", |identity| {
+        refused(identity, |world| world.root().to_owned())
+    }),
     case("tmp_is_no_workspace", |identity| refused(identity, |_| "/tmp".into())),
-    case("a_home_of_keys_is_no_workspace", |identity| refused(identity, |world| world.path("home/.ssh"))),
+    case("a_home_of_keys_is_no_workspace", |identity| {
+        refused(identity, |world| world.path("home/.ssh"))
+    }),
     case("the_record_is_no_workspace", |identity| refused(identity, World::state)),
     case("the_kernels_files_are_no_workspace", |identity| refused(identity, |_| "/proc".into())),
 ];
@@ -29,10 +33,7 @@ const fn case(name: &'static str, run: fn(Identity) -> anyhow::Result<()>) -> Ca
 }
 
 /// Nothing is started in `place`, and the same command runs in the workspace.
-fn refused(
-    identity: Identity,
-    place: fn(&World) -> std::path::PathBuf,
-) -> anyhow::Result<()> {
+fn refused(identity: Identity, place: fn(&World) -> std::path::PathBuf) -> anyhow::Result<()> {
     let world = World::set(identity, &[])?;
     let run_in = |workspace: &Path| {
         let mut command = world.jail(&[], &["thread"])?;

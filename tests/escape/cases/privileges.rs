@@ -1,14 +1,22 @@
 //! What the agent is and holds: no capability, no way to one, nothing of its caller's.
 
-use crate::area::{Area, Fact, Played};
+use crate::area::{Area, Fact};
 use crate::needs::Need;
+use crate::play::Played;
 use crate::row::{Control, Defence, Expect, Probe, Row};
 
 const NO_CAPABILITY: Expect = Expect::Is("0000000000000000");
 const A_CAPABILITY: Expect = Expect::IsNot("0000000000000000");
 
 pub(super) fn area() -> Area {
-    Area { name: "privileges", options: &["--pids", "64"], env: &[], files: &[], rows: rows(), facts: FACTS }
+    Area {
+        name: "privileges",
+        options: &["--pids", "64"],
+        env: &[],
+        files: &[],
+        rows: rows(),
+        facts: FACTS,
+    }
 }
 
 fn row(

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::ensure;
 
-use crate::area::{Area, Fact, Played};
+use crate::area::{Area, Fact};
+use crate::play::Played;
 use crate::row::{Control, Defence, Expect, Probe, Row};
 
 pub(super) fn area() -> Area {
@@ -67,7 +68,8 @@ fn nothing_outside(played: &Played) -> anyhow::Result<()> {
 
 fn made_by_the_caller(played: &Played) -> anyhow::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
-    let owner = |name: &str| Ok::<_, std::io::Error>(played.world.work().join(name).metadata()?.uid());
+    let owner =
+        |name: &str| Ok::<_, std::io::Error>(played.world.work().join(name).metadata()?.uid());
     let (workspace, made) = (owner("")?, owner("open/new")?);
     ensure!(workspace == made, "it belongs to {made}, the workspace to {workspace}");
     Ok(())

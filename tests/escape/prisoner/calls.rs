@@ -50,11 +50,7 @@ fn passes(call: &str, args: &[&str]) -> io::Result<String> {
 }
 
 /// `passes` where the tracer was asked, else the errno that came without asking it.
-fn asked(
-    arch: u32,
-    call: u32,
-    perform: impl FnOnce() -> io::Result<i64>,
-) -> io::Result<String> {
+fn asked(arch: u32, call: u32, perform: impl FnOnce() -> io::Result<i64>) -> io::Result<String> {
     let child = match raw::fork()? {
         Side::Child => {
             let ready = ptrace::traceme()
@@ -82,7 +78,12 @@ fn asked(
             waitpid(child, None)?;
             Ok("passes".to_owned())
         }
-        other => Ok(format!("{other:?}")),
+        other @ (WaitStatus::Signaled(..)
+        | WaitStatus::Stopped(..)
+        | WaitStatus::PtraceEvent(..)
+        | WaitStatus::PtraceSyscall(_)
+        | WaitStatus::Continued(_)
+        | WaitStatus::StillAlive) => Ok(format!("{other:?}")),
     }
 }
 

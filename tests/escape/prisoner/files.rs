@@ -3,7 +3,9 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, openat, renameat2};
@@ -23,13 +25,19 @@ pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
         ["read", path] => return Some(File::open(path).and_then(kind_of)),
         ["read-below", directory, way, name] => return Some(read_below(directory, way, name)),
         ["write-below", directory, way, name] => write_below(directory, way, name),
-        ["append", path] => OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(b"x")),
+        ["append", path] => {
+            OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(b"x"))
+        }
         ["open-to-write", path] => write(path),
-        ["open-to-truncate", path] => OpenOptions::new().write(true).truncate(true).open(path).map(drop),
+        ["open-to-truncate", path] => {
+            OpenOptions::new().write(true).truncate(true).open(path).map(drop)
+        }
         ["truncate", path] => truncate(path, 0).map_err(io::Error::from),
         ["map", path] => map(path),
         ["chmod", path] => fs::set_permissions(path, Permissions::from_mode(0o777)),
-        ["touch", path] => utimes(path, &TimeVal::seconds(1), &TimeVal::seconds(1)).map_err(io::Error::from),
+        ["touch", path] => {
+            utimes(path, &TimeVal::seconds(1), &TimeVal::seconds(1)).map_err(io::Error::from)
+        }
         ["set-attribute", path] => raw::set_attribute(Path::new(path)),
         ["unlink", path] => fs::remove_file(path),
         ["remove-tree", path] => fs::remove_dir_all(path),
@@ -39,16 +47,23 @@ pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
         ["rename", from, to] => fs::rename(from, to),
         ["rename-new", from, to] => rename(from, to, RenameFlags::RENAME_NOREPLACE),
         ["exchange", from, to] => rename(from, to, RenameFlags::RENAME_EXCHANGE),
+        ["rename-and-rebuild", directory, name] => rename_and_rebuild(directory, name),
         ["link", from, to] => fs::hard_link(from, to),
         ["link-descriptor", from, to] => link_descriptor(from, to),
-        ["make-device", path] => mknod(path, SFlag::S_IFCHR, Mode::S_IRUSR, libc::makedev(1, 1)).map_err(io::Error::from),
+        ["make-device", path] => {
+            mknod(path, SFlag::S_IFCHR, Mode::S_IRUSR, libc::makedev(1, 1)).map_err(io::Error::from)
+        }
         ["make-pipe", path] => nix::unistd::mkfifo(path, Mode::S_IRUSR).map_err(io::Error::from),
         ["list", path] => return Some(list(path)),
         ["writable-below", ref rest @ ..] => return Some(writable_below(rest)),
         ["not-for-others", ref rest @ ..] => return Some(not_for_others(rest)),
         ["sockets", ref rest @ ..] => return Some(sockets(rest)),
-        ["read-by-link", to, at] => return Some(by_link(to, at).and_then(File::open).and_then(kind_of)),
-        ["read-by-links", to, at] => return Some(by_links(to, at).and_then(File::open).and_then(kind_of)),
+        ["read-by-link", to, at] => {
+            return Some(by_link(to, at).and_then(File::open).and_then(kind_of));
+        }
+        ["read-by-links", to, at] => {
+            return Some(by_links(to, at).and_then(File::open).and_then(kind_of));
+        }
         ["read-by-link-below", to, at, path] => return Some(below_link(to, at, path)),
         ["write-by-link", to, at] => by_link(to, at).and_then(write),
         ["reopen-to-write", path] => reopen_to_write(path),
@@ -134,7 +149,8 @@ fn reopen_to_write(path: &str) -> io::Result<()> {
 
 fn list_processes() -> io::Result<String> {
     const FEW: usize = 8;
-    let is_process = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+    let is_process =
+        |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
     let entries = fs::read_dir("/proc")?.flatten();
     let count = entries.filter(|entry| is_process(&entry.file_name())).count();
     Ok(if count <= FEW { "few" } else { "many" }.to_owned())
@@ -163,6 +179,13 @@ fn map(path: &str) -> io::Result<()> {
 
 fn rename(from: &str, to: &str, flags: RenameFlags) -> io::Result<()> {
     Ok(renameat2(AT_FDCWD, from, AT_FDCWD, to, flags)?)
+}
+
+/// Moves `directory` away, mask and all, and makes `name` in a new one at its place.
+fn rename_and_rebuild(directory: &str, name: &str) -> io::Result<()> {
+    fs::rename(directory, format!("{directory}-away"))?;
+    fs::create_dir(directory)?;
+    fs::write(Path::new(directory).join(name), "x")
 }
 
 /// Links the file that a descriptor without any right stands for.

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
 use nix::unistd::setsid;
 
 use super::number;
@@ -49,11 +50,17 @@ fn wait_for_ever() -> ! {
     }
 }
 
-/// `count` processes that ignore every signal they can.
+/// `count` processes that ignore every signal they can; some are stopped, some are being traced.
 fn stubborn(count: u32) -> io::Result<ExitCode> {
     ignore_signals()?;
-    for _ in 1..count {
+    for number in 1..count {
         if let Side::Child = raw::fork()? {
+            let stops = match number % 8 {
+                1 => raise(Signal::SIGSTOP),
+                2 => ptrace::traceme().and_then(|()| raise(Signal::SIGSTOP)),
+                _ => Ok(()),
+            };
+            stops.ok();
             wait_for_ever();
         }
     }
@@ -112,8 +119,8 @@ fn storm(count: u32) -> io::Result<ExitCode> {
 fn fork_on() -> ! {
     loop {
         setsid().ok();
-        // Short enough to be between two lives most of the time, long enough for two processors.
-        thread::park_timeout(Duration::from_millis(10));
+        // Hundreds of new lives a second, and no more dead than pid 1 can bury.
+        thread::park_timeout(Duration::from_millis(250));
         if let Ok(Side::Parent { .. }) = raw::fork() {
             raw::exit_now(0);
         }

@@ -124,6 +124,10 @@ fn perform(words: &[&str]) -> io::Result<String> {
     works::perform(words).unwrap_or_else(|| Err(io::Error::other("there is no such probe")))
 }
 
-fn number<T: std::str::FromStr>(word: &str) -> io::Result<T> {
-    word.parse().map_err(|_| io::Error::other(format!("{word} is no number")))
+fn number<T>(word: &str) -> io::Result<T>
+where
+    T: std::str::FromStr,
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    word.parse().map_err(io::Error::other)
 }

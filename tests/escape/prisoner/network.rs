@@ -194,7 +194,8 @@ fn interface(index: i32) -> Vec<u8> {
 fn route_body() -> Vec<u8> {
     let family = u8::try_from(libc::AF_INET).unwrap_or_default();
     let table = libc::RT_TABLE_MAIN;
-    let mut body = vec![family, 32, 0, 0, table, libc::RTPROT_BOOT, libc::RT_SCOPE_LINK, libc::RTN_UNICAST];
+    let mut body =
+        vec![family, 32, 0, 0, table, libc::RTPROT_BOOT, libc::RT_SCOPE_LINK, libc::RTN_UNICAST];
     body.extend([0; 4]);
     for (kind, value) in [
         (libc::RTA_DST, Ipv4Addr::new(192, 0, 2, 1).octets()),

@@ -31,7 +31,9 @@ pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
         ["trace", pid] => trace(number(pid).ok()?),
         ["trace-own"] => trace_own(),
         ["key", name] => key(name),
-        ["shared-memory", key] => number(key).and_then(|key| raw::shared_memory(key, 0).map(|_| ok())),
+        ["shared-memory", key] => {
+            number(key).and_then(|key| raw::shared_memory(key, 0).map(|_| ok()))
+        }
         ["abort"] => std::process::abort(),
         _ => return None,
     })

@@ -3,11 +3,27 @@
 //! Nothing here may reach another machine, not even where the jail fails: what is asked for lies in
 //! the jail's own network namespace, and outside only the loopback is asked.
 
-use anyhow::ensure;
+mod record;
 
-use crate::area::{Area, Fact, Played};
-use crate::record;
+use self::record::FACTS;
+use crate::area::Area;
 use crate::row::{Control, Defence, Expect, Probe, Row};
+
+/// With the door closed, its ports are nobody's.
+#[rustfmt::skip]
+pub(super) fn without_a_door() -> Area {
+    let refused = |name, words| row(name, Defence::ConnectJudge, words, "ECONNREFUSED",
+        Control::Twin(&["serve-and-connect", "127.0.0.1:18080", "127.0.0.1:18080"], OK));
+    let rows = vec![
+        refused("a_tls_server_is_out_of_reach", &["connect", "1.1.1.1:443"]),
+        refused("a_web_server_is_out_of_reach", &["connect", "[2606:4700::1111]:80"]),
+        refused("cloud_metadata_is_out_of_reach", &["connect", "169.254.169.254:80"]),
+        row("nobody_has_a_name", Defence::Door, &["ask-for-name", "127.0.0.1:53", "api.anthropic.com"],
+            "NXDOMAIN", Control::Itself),
+        row("only_names_are_answered", Defence::NetworkNamespace, &["listeners"], "53", Control::Itself),
+    ];
+    Area { name: "no_net", options: &["--no-net"], env: &[], files: &[], rows, facts: &[] }
+}
 
 pub(super) fn area() -> Area {
     let rows = [hosts(), foreign(), masquerade(), names(), doors(), configuration()].concat();
@@ -23,7 +39,14 @@ fn row(
     inside: &'static str,
     control: Control,
 ) -> Row {
-    Row { name, defence, needs: &[], probe: Probe::Words(words), inside: Expect::Is(inside), control }
+    Row {
+        name,
+        defence,
+        needs: &[],
+        probe: Probe::Words(words),
+        inside: Expect::Is(inside),
+        control,
+    }
 }
 
 /// The host's own server, by every name that a machine has for itself.
@@ -54,16 +77,22 @@ const FOREIGN: [(&str, &[&str], &str); 7] = [
 const DATAGRAMS: [(&str, &[&str], &str, &str); 3] = [
     ("a_datagram_reaches_nobody", &["datagram", "9.9.9.9:{port}"], "9.9.9.9", "{port}"),
     ("quic_reaches_nobody", &["datagram", "9.9.9.10:443"], "9.9.9.10", "443"),
-    ("multicast_of_names_reaches_nobody", &["datagram", "[2606:4700::2222]:5353"], "2606:4700::2222", "5353"),
+    (
+        "multicast_of_names_reaches_nobody",
+        &["datagram", "[2606:4700::2222]:5353"],
+        "2606:4700::2222",
+        "5353",
+    ),
 ];
 
 fn foreign() -> Vec<Row> {
     // Where the door listens, a connection is answered.
     let twin = Control::Twin(&["connect", "1.1.1.1:443"], OK);
-    let connects = FOREIGN.iter().map(|&(name, words, _)| {
-        row(name, Defence::ConnectJudge, words, "ECONNREFUSED", twin)
-    });
-    let twin = Control::Twin(&["ask-for-name", "9.9.9.9:53", "api.anthropic.com"], Expect::Is("answered"));
+    let connects = FOREIGN
+        .iter()
+        .map(|&(name, words, _)| row(name, Defence::ConnectJudge, words, "ECONNREFUSED", twin));
+    let twin =
+        Control::Twin(&["ask-for-name", "9.9.9.9:53", "api.anthropic.com"], Expect::Is("answered"));
     let datagrams = DATAGRAMS.iter().map(|&(name, words, ..)| {
         row(name, Defence::NetworkNamespace, words, "ECONNREFUSED", twin)
     });
@@ -136,87 +165,4 @@ fn configuration() -> Vec<Row> {
         row("agent_opens_no_raw_socket", Defence::NoCapabilities, &["raw-socket"], "EPERM", Control::OutsideAsRoot(OK)),
         row("there_is_no_tunnel_device", Defence::Root, &["open-to-write", "/dev/net/tun"], "ENOENT", Control::Itself),
     ]
-}
-
-const FACTS: &[Fact] = &[
-    Fact { name: "the_hosts_server_heard_of_nobody", defence: Defence::NetworkNamespace, needs: &[], check: silence },
-    Fact { name: "every_connect_is_on_record_with_its_pid", defence: Defence::ConnectJudge, needs: &[], check: attempts },
-    Fact { name: "a_connect_beside_a_server_inside_is_on_record", defence: Defence::ConnectJudge, needs: &[], check: masqueraded },
-    Fact { name: "every_datagram_is_on_record", defence: Defence::NetworkNamespace, needs: &[], check: datagrams },
-    Fact { name: "refused_names_are_on_record", defence: Defence::Door, needs: &[], check: refused_names },
-    Fact { name: "refusals_of_the_door_are_on_record", defence: Defence::Door, needs: &[], check: denied },
-];
-
-fn silence(played: &Played) -> anyhow::Result<()> {
-    ensure!(played.connections == 0, "{} connections", played.connections);
-    // The control: the outside's own came, so the counter counts.
-    let controls = played.world.connections();
-    ensure!(controls >= 3, "only {controls} connections from outside");
-    Ok(())
-}
-
-/// The pid inside of the probe in the row `name`.
-fn pid_of(played: &Played, name: &str) -> Option<u32> {
-    let row = played.rows.iter().find(|(row, _)| row.name == name);
-    row.map(|(_, answers)| answers.inside.pid)
-}
-
-fn attempts(played: &Played) -> anyhow::Result<()> {
-    let port: u64 = played.world.port().parse()?;
-    for (name, _, server) in FOREIGN {
-        is_on_record(played, server, port, pid_of(played, name))?;
-    }
-    Ok(())
-}
-
-fn is_on_record(played: &Played, server: &str, port: u64, pid: Option<u32>) -> anyhow::Result<()> {
-    let attempted = record::data_of(&played.entries, "egress.attempted");
-    let wanted = serde_json::json!({
-        "server.address": server,
-        "server.port": port,
-        "network.transport": "tcp",
-        "process.pid": pid,
-        "process.command": "probe",
-    });
-    ensure!(attempted.iter().any(|data| **data == wanted), "{wanted} is not in {attempted:#?}");
-    Ok(())
-}
-
-fn masqueraded(played: &Played) -> anyhow::Result<()> {
-    let name = "a_server_inside_does_not_answer_for_others";
-    is_on_record(played, "8.8.8.8", 18081, pid_of(played, name))
-}
-
-fn datagrams(played: &Played) -> anyhow::Result<()> {
-    let attempted = record::data_of(&played.entries, "egress.attempted");
-    for (_, _, server, port) in DATAGRAMS {
-        let port: u64 = port.replace("{port}", played.world.port()).parse()?;
-        ensure!(
-            attempted.iter().any(|data| data["server.address"] == server
-                && data["server.port"] == port
-                && data["network.transport"] == "udp"),
-            "{server} port {port} is not in {attempted:#?}"
-        );
-    }
-    Ok(())
-}
-
-fn refused_names(played: &Played) -> anyhow::Result<()> {
-    let refused = record::data_of(&played.entries, "dns.refused");
-    for name in ["kvro-denied.example", "kvro-secret.attacker.example", "kvro-looked-up.example"] {
-        ensure!(
-            refused.iter().any(|data| data["dns.question.name"] == name),
-            "{name} is not in {refused:#?}"
-        );
-    }
-    Ok(())
-}
-
-fn denied(played: &Played) -> anyhow::Result<()> {
-    let denied = record::data_of(&played.entries, "egress.denied");
-    ensure!(
-        denied.iter().any(|data| data["server.address"] == "169.254.169.254"),
-        "the metadata server is not in {denied:#?}"
-    );
-    Ok(())
 }

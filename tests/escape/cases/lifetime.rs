@@ -1,2 +1,0 @@
-use super::Case;
-pub(super) const CASES: &[Case] = &[];
