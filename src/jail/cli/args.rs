@@ -146,7 +146,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", visible_alias = "timeout", help_heading = "Ceilings")]
     pub max_wall: Option<Span>,
     /// Percentages of a ceiling at which to warn
-    #[arg(long, value_name = "P,P", value_delimiter = ',', help_heading = "Ceilings")]
+    #[arg(
+        long,
+        value_name = "P,P",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u8).range(1..=100),
+        help_heading = "Ceilings"
+    )]
     pub warn_at: Option<Vec<u8>>,
     /// What follows a ceiling: end the run, or only refuse calls
     #[arg(long, value_name = "kill|deny", help_heading = "Ceilings")]
@@ -185,7 +191,6 @@ pub struct RunArgs {
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "CMD",
         value_hint = clap::ValueHint::CommandWithArguments
     )]
