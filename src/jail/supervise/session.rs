@@ -80,6 +80,7 @@ pub async fn live(
         not_run: None,
         is_over: false,
         was_asked: false,
+        hears_itself: false,
         grace: session.grace,
     };
     let mut control = pin!(control.serve(status, kill_by_user));
@@ -149,6 +150,8 @@ struct Run<'s> {
     is_over: bool,
     /// Somebody asked the supervisor to end, and the command was told.
     was_asked: bool,
+    /// The stop that goes to our own pipeline comes to us as well, and is no other one.
+    hears_itself: bool,
     grace: Duration,
 }
 
@@ -240,10 +243,9 @@ impl Run<'_> {
                     Wish::None => {}
                 }
             }
-            Arrived::Stop => {
-                drop(self.jail.signal_group(Signal::SIGTSTP as i32));
-                self.stop_with_the_command()?;
-            }
+            Arrived::Stop if std::mem::take(&mut self.hears_itself) => {}
+            // We stop when the command has done so.
+            Arrived::Stop => drop(self.jail.signal_group(Signal::SIGTSTP as i32)),
             Arrived::Resized => {
                 if let Some(relay) = &self.relay {
                     relay.resize();
@@ -259,6 +261,7 @@ impl Run<'_> {
     fn stop_with_the_command(&mut self) -> io::Result<()> {
         let Some(relay) = &self.relay else { return Ok(()) };
         relay.suspend()?;
+        self.hears_itself = true;
         // Our pipeline, then ourselves: the shell waits for all of them.
         kill(Pid::from_raw(0), Signal::SIGTSTP).ok();
         raise(Signal::SIGSTOP)?;
