@@ -17,7 +17,7 @@ impl Say {
     /// One line with our prefix. A stderr that is gone is no reason to stop.
     pub fn line(self, notes: &mut dyn Write, line: &str) {
         if self == Self::Everything {
-            drop(writeln!(notes, "kvro-jail: {}", harmless(line)));
+            drop(writeln!(notes, "kvro-jail: {}", sentence(line)));
         }
     }
 
@@ -26,7 +26,7 @@ impl Say {
         if self == Self::Everything {
             let mut notes = io::stderr();
             let (before, after) = if notes.is_terminal() { ("\r", "\r\n") } else { ("", "\n") };
-            drop(write!(notes, "{before}kvro-jail: {}{after}", harmless(line)));
+            drop(write!(notes, "{before}kvro-jail: {}{after}", sentence(line)));
         }
     }
 
@@ -41,5 +41,26 @@ impl Say {
         for warning in warnings {
             self.warning(notes, warning, &warning.hint());
         }
+    }
+}
+
+/// Our own sentence may be long, what it names may not.
+fn sentence(line: &str) -> String {
+    let words: Vec<_> = line.split(' ').map(harmless).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_sentence_is_whole_and_a_long_word_is_cut() {
+        let line = "a path and ".repeat(100);
+        assert_eq!(sentence(&line), line);
+        assert_eq!(
+            sentence(&format!("\x1b[2J {}", "x".repeat(900))).len(),
+            "\\u{1b}[2J ".len() + 203
+        );
     }
 }
