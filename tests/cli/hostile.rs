@@ -15,8 +15,10 @@ fn hostile(world: &World) {
     world.put("outside/secret", "from outside\n");
     world.put("work/.env", "SECRET\n");
     let outside = world.path("outside").display().to_string();
-    world.put("work/kvro-jail.toml", &format!(
-        "version = 1\n\
+    world.put(
+        "work/kvro-jail.toml",
+        &format!(
+            "version = 1\n\
          [fs]\n\
          read = [\"{outside}\"]\n\
          write = [\"{outside}\"]\n\
@@ -29,7 +31,8 @@ fn hostile(world: &World) {
          pass = [\"AWS_SECRET_ACCESS_KEY\"]\n\
          [limits]\n\
          max_turns = 3\n"
-    ));
+        ),
+    );
 }
 
 fn look(world: &World) -> Ran {
@@ -57,7 +60,7 @@ fn a_repositorys_own_policy_widens_nothing_until_it_is_trusted() {
     world.snapshot("warnings_of_a_hostile_policy", &warnings.join("\n"));
     // What tightens is taken all the same.
     let shown = world.call(&["policy", "show"]);
-    assert!(shown.text().contains("max_turns = { value = 3"), "{}", shown.text());
+    assert!(shown.text().contains("\nmax_turns = 3 # "), "{}", shown.text());
 
     let trusted = world.call(&["policy", "trust", "."]);
     assert_eq!(trusted.code, 0, "{trusted:?}");
@@ -146,7 +149,10 @@ fn a_state_directory_that_cannot_be_made_is_refused() {
     command.env("XDG_STATE_HOME", "/proc/self/fdinfo");
     let ran = world.finish(command);
     assert_eq!(ran.code, 125, "{ran:?}");
-    world.snapshot("state_that_cannot_be_made", &ran.notes);
+    let [error, hint] = &*ran.notes.lines().collect::<Vec<_>>() else { panic!("{ran:?}") };
+    // The cause differs between root and others.
+    assert!(error.starts_with("kvro-jail: error: cannot make /proc/self/fdinfo/kvro-jail: "));
+    assert_eq!(*hint, format!("kvro-jail: hint: {}", kvro_jail::start::STATE_HINT));
     assert!(!world.path("work/started").exists());
 }
 
@@ -156,7 +162,7 @@ fn a_machine_without_user_namespaces_is_refused_with_the_remedy() {
     let mut command = world.tool(Path::new("unshare"));
     // The limit is each namespace's own: the machine keeps its.
     let script = r#"echo 0 >/proc/sys/user/max_user_namespaces && "$0" -- touch started; echo $?
-        "$0" doctor | grep ^missing; "$0" doctor >/dev/null; echo $?"#;
+        "$0" doctor | grep -A 1 ^missing; "$0" doctor >/dev/null; echo $?"#;
     command.args(["--map-root-user", "sh", "-c", script]).arg(program());
     let ran = world.finish(command);
     world.snapshot("no_user_namespaces", &format!("{}{}", ran.text(), ran.notes));

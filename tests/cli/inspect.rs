@@ -121,5 +121,5 @@ fn what_is_on_record_is_listed_shown_and_verified() {
     std::fs::write(&file, changed).unwrap();
     let broken = world.call(&["ledger", "verify"]);
     assert_eq!(broken.code, 1, "{broken:?}");
-    assert!(broken.text().contains("seq"), "{broken:?}");
+    assert_eq!(broken.lines()[0], format!("{run}  BROKEN at entry 1: was changed"));
 }

@@ -74,9 +74,11 @@ fn a_killed_supervisor_leaves_a_workspace_as_it_was() {
     // It says that it runs where no listing looks.
     let script = "touch ~/ready; (setsid sleep 600 &); sleep 600";
     let started = world.started(world.program(&["-q", "--", "sh", "-c", script]));
-    let is_ready = || world.tool("find".as_ref()).arg(&home).output().is_ok_and(|found| {
-        String::from_utf8_lossy(&found.stdout).lines().any(|line| line.ends_with("/home/ready"))
-    });
+    let is_ready = || {
+        world.tool("find".as_ref()).arg(&home).output().is_ok_and(|found| {
+            String::from_utf8_lossy(&found.stdout).lines().any(|line| line.ends_with("/home/ready"))
+        })
+    };
     wait_for("the command runs", is_ready);
     assert!(world.living().len() >= 3, "the census sees nobody");
     started.signal(Signal::SIGKILL);

@@ -1,6 +1,8 @@
 //! The program as a person meets it: its words, its exit codes, its streams, its terminal, and what
 //! it leaves behind. Everything runs the real binary in a home made for one test.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 #[path = "../support/census.rs"]
 mod census;
 #[path = "../support/stub/mod.rs"]

@@ -51,7 +51,9 @@ fn what_the_agent_makes_is_the_callers_with_the_callers_umask() {
 #[test]
 fn temporary_files_are_the_jails_own() {
     let world = World::new();
-    let ran = world.jail(r#"f=$(mktemp) && echo x >"$f" && echo "$f"; echo "$TMPDIR"; sh -c 'echo "$TMPDIR"'"#);
+    let ran = world.jail(
+        r#"f=$(mktemp) && echo x >"$f" && echo "$f"; echo "$TMPDIR"; sh -c 'echo "$TMPDIR"'"#,
+    );
     let lines = ran.lines();
     let [file, first, second] = &*lines else { panic!("{ran:?}") };
     assert_eq!((*first, *second), ("/tmp", "/tmp"));
@@ -62,7 +64,13 @@ fn temporary_files_are_the_jails_own() {
 #[test]
 fn locale_and_terminal_pass_and_little_else() {
     let world = World::new();
-    let mut command = world.program(&["-q", "--", "sh", "-c", "echo $LANG $LC_TIME $TZ $TERM; date +%Z; echo -$OTHER-"]);
+    let mut command = world.program(&[
+        "-q",
+        "--",
+        "sh",
+        "-c",
+        "echo $LANG $LC_TIME $TZ $TERM; date +%Z; echo -$OTHER-",
+    ]);
     command.env("LC_TIME", "C").env("TZ", "UTC+3").env("OTHER", "secret");
     let ran = world.finish(command);
     assert_eq!(ran.lines(), ["C.UTF-8 C UTC+3 xterm", "UTC", "--"]);
@@ -74,7 +82,8 @@ fn a_workspace_reached_by_a_link_keeps_both_names() {
     world.put("work/.env", "SECRET\n");
     let link = world.path("link");
     symlink(world.path("work"), &link).unwrap();
-    let mut command = world.program(&["-q", "--", "sh", "-c", r#"echo "$PWD"; pwd -P; cat "$PWD/.env""#]);
+    let mut command =
+        world.program(&["-q", "--", "sh", "-c", r#"echo "$PWD"; pwd -P; cat "$PWD/.env""#]);
     command.current_dir(&link).env("PWD", &link);
     let ran = world.finish(command);
     assert_eq!(ran.code, 0, "{ran:?}");

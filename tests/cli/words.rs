@@ -83,8 +83,16 @@ fn a_dry_run_shows_the_plan_and_leaves_nothing() {
     world.put("work/.env", "KEY=1\n");
     world.put("work/infra/main.tf", "x\n");
     let before = listing(&world);
-    let ran = world.call(&["--dry-run", "--read", "/opt", "--deny-host", "evil.example", "--",
-        "touch", "started"]);
+    let ran = world.call(&[
+        "--dry-run",
+        "--read",
+        "/opt",
+        "--deny-host",
+        "evil.example",
+        "--",
+        "touch",
+        "started",
+    ]);
     assert_eq!((ran.code, &*ran.notes), (0, ""));
     // What is mounted of the system is this machine's; who the agent is, the caller's.
     let ours = ran.lines().into_iter().filter(|line| {
@@ -105,8 +113,7 @@ fn is_the_machines(line: &str) -> bool {
 fn listing(world: &World) -> Vec<String> {
     let mut find = world.tool("find".as_ref());
     find.arg(world.path(""));
-    let mut names: Vec<String> =
-        world.finish(find).text().lines().map(str::to_owned).collect();
+    let mut names: Vec<String> = world.finish(find).text().lines().map(str::to_owned).collect();
     names.sort_unstable();
     names
 }

@@ -3,6 +3,7 @@
 //!
 //! It lies in /var/tmp, because the jail has a `/tmp` of its own.
 
+use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,12 +31,18 @@ pub(crate) struct World {
 }
 
 /// What came of a call.
-#[derive(Debug)]
 pub(crate) struct Ran {
     /// As a shell would say it: 128 + n when signal n ended the program itself.
     pub(crate) code: i32,
     pub(crate) out: Vec<u8>,
     pub(crate) notes: String,
+}
+
+impl fmt::Debug for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, out, notes } = self;
+        write!(f, "exit {code}\nout:\n{}\nnotes:\n{notes}", String::from_utf8_lossy(out))
+    }
 }
 
 impl Ran {
@@ -90,7 +97,8 @@ impl World {
 
     /// Every ledger of this home, one after the other.
     pub(crate) fn ledger(&self) -> String {
-        let read = |run| fs::read_to_string(self.state().join("runs").join(run).join("ledger.jsonl"));
+        let read =
+            |run| fs::read_to_string(self.state().join("runs").join(run).join("ledger.jsonl"));
         self.runs().iter().map(|run| read(run).unwrap()).collect()
     }
 
@@ -201,10 +209,6 @@ impl Started {
         self.child.stdin.take().unwrap()
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-
     /// Waits for the end; a program that hangs is killed, and the test fails.
     pub(crate) fn end(mut self) -> Ran {
         let begin = Instant::now();
@@ -221,11 +225,19 @@ impl Started {
         };
         let text = |stream: Option<JoinHandle<Vec<u8>>>| stream.map(|s| s.join().unwrap());
         let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap();
-        let notes = text(self.notes).unwrap_or_default();
+        let notes = text(self.notes.take()).unwrap_or_default();
         let notes = String::from_utf8_lossy(&notes).into_owned();
-        let ran = Ran { code, out: text(self.out).unwrap_or_default(), notes };
+        let ran = Ran { code, out: text(self.out.take()).unwrap_or_default(), notes };
         assert!(!is_late, "the program hung: {ran:?}");
         ran
+    }
+}
+
+impl Drop for Started {
+    /// A test that fails leaves nobody behind. One that ended has nobody to kill.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 

@@ -36,8 +36,10 @@ fn the_agent_has_a_terminal_of_its_own() {
 fn a_stream_that_is_no_terminal_is_none_inside() {
     let world = World::new();
     let pty = Pty::open(24, 80);
-    let mut command = pty.command(&world, &["-q", "--", "sh", "-c",
-        "for fd in 0 1 2; do test -t $fd && echo $fd; done"]);
+    let mut command = pty.command(
+        &world,
+        &["-q", "--", "sh", "-c", "for fd in 0 1 2; do test -t $fd && echo $fd; done"],
+    );
     command.stdout(std::process::Stdio::piped());
     let ran = world.started(command).end();
     assert_eq!(ran.lines(), ["0", "2"], "{ran:?}");
@@ -95,7 +97,9 @@ fn ctrl_z_gives_the_terminal_back_until_fg() {
     let started = world.started(command);
     pty.wait_for("prompt% ");
     // The words that are waited for must not be those that the terminal echoes.
-    pty.press("\"$KVRO\" -q -- sh -c 'echo re\"\"ady; while read -r l; do echo \"<$l>\"; done; exit 5'\r");
+    pty.press(
+        "\"$KVRO\" -q -- sh -c 'echo re\"\"ady; while read -r l; do echo \"<$l>\"; done; exit 5'\r",
+    );
     pty.wait_for("ready\r\n");
     pty.press("one\r");
     pty.wait_for("<one>\r\n");
@@ -149,7 +153,8 @@ fn raw_mode_ends_with_a_command_that_never_was() {
 fn a_terminal_that_closes_ends_the_tree() {
     let world = World::new();
     let pty = Pty::open(24, 80);
-    let script = "trap '' HUP INT TERM; echo ready; (setsid sleep 600 &); while :; do sleep 600; done";
+    let script =
+        "trap '' HUP INT TERM; echo ready; (setsid sleep 600 &); while :; do sleep 600; done";
     let started = pty.start(&world, &["-q", "--grace", "100ms", "--", "sh", "-c", script]);
     pty.wait_for("ready\r\n");
     assert!(world.living().len() >= 3, "the census sees nobody");
@@ -168,7 +173,8 @@ fn a_stop_from_outside_stops_and_sigcont_goes_on() {
     let started = pty.start(&world, &["-q", "--", "sh", "-c", COUNT]);
     pty.wait_for("ready\r\n");
     let state = || {
-        let stat = fs::read_to_string(Path::new("/proc").join(started.pid().to_string()).join("stat"));
+        let stat =
+            fs::read_to_string(Path::new("/proc").join(started.pid().to_string()).join("stat"));
         stat.unwrap().rsplit(") ").next().unwrap().chars().next().unwrap()
     };
     started.signal(Signal::SIGSTOP);

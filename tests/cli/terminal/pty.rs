@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use kvro_sandbox::WindowSize;
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::openpty;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::stat::Mode as FileMode;
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::pipe2;
 
@@ -39,13 +40,20 @@ pub(crate) struct Pty {
 
 impl Pty {
     pub(crate) fn open(rows: u16, columns: u16) -> Self {
-        let pair = openpty(None, None).unwrap();
-        WindowSize { rows, columns }.apply(pair.master.as_fd()).unwrap();
+        // Not by openpty(3): every program of every test would inherit both ends, and a terminal
+        // closes with the last of them.
+        let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let master = posix_openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let program = open(&*ptsname_r(&master).unwrap(), flags, FileMode::empty()).unwrap();
+        let master = File::from(OwnedFd::from(master));
+        WindowSize { rows, columns }.apply(master.as_fd()).unwrap();
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC).unwrap();
         let said = Arc::new(Mutex::new(Vec::new()));
-        let (from, into) = (File::from(pair.master.try_clone().unwrap()), Arc::clone(&said));
+        let (from, into) = (master.try_clone().unwrap(), Arc::clone(&said));
         let reader = thread::spawn(move || listen(from, &stopped, &into));
-        Self { master: File::from(pair.master), program: pair.slave, said, stop, reader }
+        Self { master, program, said, stop, reader }
     }
 
     /// The program with `args`, leading a session at this terminal.
