@@ -74,7 +74,8 @@ pub struct Identity {
 pub enum Mount {
     /// A host tree or file at `target`, with all that is mounted below it.
     Bind { source: PathBuf, target: PathBuf, stretch: Stretch, owner: Owner },
-    /// `lower` under what is written, which goes to `layer/upper`; `layer/work` must exist as well.
+    /// `lower` under what is written, which goes to `layer/upper`; `layer/work` must exist as well,
+    /// empty. The layer is not synced: after a crash of the machine it is not to be trusted.
     Overlay { lower: PathBuf, layer: PathBuf, target: PathBuf, owner: Owner },
     /// An empty filesystem in memory of at most `bytes`.
     Tmpfs { target: PathBuf, bytes: u64, mode: u32 },
@@ -94,7 +95,7 @@ pub enum Mount {
 
 /// The bytes of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Content(pub Vec<u8>);
+pub struct Content(#[serde(with = "serde_bytes")] pub Vec<u8>);
 
 impl From<String> for Content {
     fn from(text: String) -> Self {

@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 
+use super::trust::{Trust, remove};
+
 /// The private directories of a workspace's jails, for one run.
 #[derive(Debug)]
 pub struct Layers {
     pub home: PathBuf,
     caches: PathBuf,
+    trust: Trust,
     /// An overlay's layer belongs to one jail at a time; held as long as this lives.
     _slot: Flock<File>,
 }
@@ -43,16 +46,27 @@ impl Layers {
         let home = own.join("home");
         make(&home)?;
         let (slot, caches) = free_slot(&own)?;
-        Ok(Self { home, caches, _slot: slot })
+        let trust = Trust::of_this_start();
+        let failed = |cause| LayerError::Make { path: caches.clone(), cause };
+        trust.renew(&caches).map_err(failed)?;
+        Ok(Self { home, caches, trust, _slot: slot })
     }
 
-    /// The layer over the cache at `path`: a directory with `upper` and `work`.
+    /// The layer over the cache at `path`: a directory with `upper` and an empty `work`.
     pub fn cache(&self, path: &Path) -> Result<PathBuf, LayerError> {
         let layer = self.caches.join(name_of(path));
-        for part in ["upper", "work"] {
-            make(&layer.join(part))?;
-        }
+        let work = layer.join("work");
+        remove(&work).map_err(|cause| LayerError::Make { path: work.clone(), cause })?;
+        make(&layer.join("upper"))?;
+        make(&work)?;
         Ok(layer)
+    }
+}
+
+impl Drop for Layers {
+    fn drop(&mut self) {
+        // Without the note the layer counts as torn after the next start of the machine.
+        drop(self.trust.note(&self.caches));
     }
 }
 

@@ -11,6 +11,7 @@ mod identity;
 mod layers;
 mod masks;
 mod system;
+mod trust;
 
 pub use certificates::Bundle;
 pub use compose::{Caches, Ingredients, compose};

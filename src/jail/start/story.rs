@@ -13,6 +13,7 @@ use kvro_proxy::price::PriceTable;
 use kvro_proxy::{AddressBook, Door, Listeners};
 use kvro_sandbox::{Host, landlock_abi};
 use nix::unistd::getuid;
+use tracing::debug;
 
 use super::door;
 use super::jail::{Launched, bring_up};
@@ -97,11 +98,14 @@ fn tell(
     let command = request.command.first().map(OsString::as_os_str);
     let kit = Kit::gather(request.surroundings, request.loaded, request.workspace, command)
         .map_err(Failure::setup)?;
+    debug!(masks = kit.masks.len(), "looked over the workspace and the home");
     let streams = streams();
     let launched = bring_up(request, &kit, layers, streams, say, notes)?;
+    debug!("the jail is made");
     // Nothing runs before what it runs in is on record.
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
     recorder.record_durably(Actor::Sandbox, applied).map_err(Failure::setup)?;
+    debug!("the isolation is on record");
     let ends = EndRequests::default();
     watch_ledger(recorder, ends.clone());
     let budget = Arc::new(budget(request, recorder, &ends, say).map_err(Failure::setup)?);
@@ -131,9 +135,11 @@ fn tell(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the runtime").map_err(Failure::setup)?;
     let run_dir = state.run_dir(request.run);
+    debug!("the door is open");
     let outcome = runtime.block_on(live(session, &run_dir, status));
     // Connections in flight end here; each settles what it may have cost.
     runtime.shutdown_timeout(Duration::from_secs(5));
+    debug!("nothing of the jail is alive");
     outcome.context("the run could not be supervised").map_err(Failure::during_run)
 }
 

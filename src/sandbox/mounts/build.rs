@@ -141,6 +141,8 @@ fn overlay(root: &Root, lower: &OwnedFd, layer: &OwnedFd, target: &Path) -> io::
         (c"upperdir", c"/tmp/.kvro/layer/upper"),
         (c"workdir", c"/tmp/.kvro/layer/work"),
         (c"userxattr", c""),
+        // Without it the end of a jail waits until the layer's whole filesystem is synced.
+        (c"volatile", c""),
     ];
     let tree = sys::new_filesystem(c"overlay", &options, MountAttributes::READ_WRITE)?;
     umount2("/tmp/.kvro/lower", DETACH)?;
