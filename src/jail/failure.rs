@@ -126,14 +126,10 @@ fn launch_hint(error: &LaunchError, host: &Host) -> Option<String> {
                 .to_owned(),
         );
     }
-    match step {
-        Step::OpenTree(path) | Step::MapOwners(path) => {
-            Some(format!("can you read {} yourself?", path.display()))
-        }
-        _ => Some(format!(
-            "the layer `{layer}` cannot be had here; `kvro-jail doctor` tells more"
-        )),
+    if let Step::OpenTree(path) | Step::MapOwners(path) = step {
+        return Some(format!("can you read {} yourself?", path.display()));
     }
+    Some(format!("the layer `{layer}` cannot be had here; `kvro-jail doctor` tells more"))
 }
 
 /// What a failed exec means for the exit code (as shells have it).

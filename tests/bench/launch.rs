@@ -4,7 +4,7 @@
 //! is too noisy for a verdict. Bubblewrap gets every namespace and nothing else; kvro-jail everything
 //! it does for `kvro-jail -- true`.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ fn main() -> io::Result<()> {
     let own = median(pairs.iter().map(|(own, _)| own.as_secs_f64() * 1000.0));
     let other = median(pairs.iter().map(|(_, other)| other.as_secs_f64() * 1000.0));
     let ratio = median(pairs.iter().map(|(own, other)| own.as_secs_f64() / other.as_secs_f64()));
-    println!("kvro-jail {own:.2} ms, bubblewrap {other:.2} ms, ratio {ratio:.2} ({PAIRS} pairs)");
-    Ok(())
+    let line = format!("kvro-jail {own:.2} ms, bubblewrap {other:.2} ms, ratio {ratio:.2}");
+    writeln!(io::stdout(), "{line} ({PAIRS} pairs)")
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark starts what it times")]

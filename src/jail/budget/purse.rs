@@ -1,7 +1,7 @@
 //! The gate of a session: judges each call by the ceilings, and holds what it may cost.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use kvro_ledger::event::{BudgetReserved, BudgetWarned, CallKind, LimitReached};
 use kvro_ledger::{Actor, Event, PicoUsd, Recorder};
@@ -32,13 +32,23 @@ pub struct Budget {
 #[derive(Debug)]
 struct Purse {
     limits: Limits,
-    prices: PriceTable,
+    /// Read at the first call: most commands make none.
+    prices: LazyPrices,
     recorder: Recorder,
     kill: Arc<dyn KillSwitch>,
     books: Mutex<Books>,
     /// All that the ledger says may have been spent. Its own lock, since it is held while the disk
     /// is waited for.
     durable: Mutex<PicoUsd>,
+}
+
+/// A price table that is made when it is first asked.
+struct LazyPrices(LazyLock<PriceTable, Box<dyn FnOnce() -> PriceTable + Send>>);
+
+impl fmt::Debug for LazyPrices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LazyPrices").finish_non_exhaustive()
+    }
 }
 
 /// What follows a refusal, outside of the lock.
@@ -55,11 +65,12 @@ impl Budget {
     #[must_use]
     pub fn new(
         limits: Limits,
-        prices: PriceTable,
+        prices: impl FnOnce() -> PriceTable + Send + 'static,
         recorder: Recorder,
         kill: Arc<dyn KillSwitch>,
     ) -> Self {
         let (books, durable) = (Mutex::default(), Mutex::default());
+        let prices = LazyPrices(LazyLock::new(Box::new(prices)));
         Self { purse: Arc::new(Purse { limits, prices, recorder, kill, books, durable }) }
     }
 
@@ -100,7 +111,7 @@ impl Gate for Budget {
 impl Account for Purse {
     fn settle(&self, reservation: &Reservation, outcome: &Outcome) -> Settlement {
         let mut books = self.books();
-        let settlement = books.settle(&self.prices, reservation, outcome);
+        let settlement = books.settle(&self.prices.0, reservation, outcome);
         let warnings = books.warnings(&self.limits);
         drop(books);
         warnings.into_iter().for_each(|warning| self.warn(warning));
@@ -138,7 +149,7 @@ impl Purse {
             UnknownPrice::Allow => Unpriced::Admitted,
             UnknownPrice::Deny => Unpriced::Refused,
         };
-        let price = self.prices.price(&ask.model);
+        let price = self.prices.0.price(&ask.model);
         let bound = bound(ask, price, books.room(limits), unpriced)
             .map_err(|why: Unbounded| words::unbounded(why, ask, books, limits))?;
         Ok(Reservation {

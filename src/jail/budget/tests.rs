@@ -45,7 +45,7 @@ fn fixture(limits: Limits) -> Fixture {
     let (recorder, ledger) = Recorder::to_memory();
     let switch = Arc::new(Switch::default());
     let kill: Arc<dyn KillSwitch> = Arc::<Switch>::clone(&switch);
-    let budget = Budget::new(limits, PriceTable::builtin().unwrap(), recorder, kill);
+    let budget = Budget::new(limits, || PriceTable::builtin().unwrap(), recorder, kill);
     Fixture { budget, ledger, switch }
 }
 

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn another_workspace_has_another_home() {
         let state = tempfile::tempdir().unwrap();
-        let home = |path: &str| Layers::take(state.path(), Path::new(path)).unwrap().home;
+        let home = |path: &str| Layers::take(state.path(), Path::new(path)).unwrap().home.clone();
         assert_ne!(home("/a/project"), home("/b/project"));
     }
 }

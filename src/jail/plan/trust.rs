@@ -91,7 +91,7 @@ mod tests {
         let caches = tempfile::tempdir().unwrap();
         start("first", Duration::ZERO).renew(caches.path()).unwrap();
         fs::create_dir_all(caches.path().join("layer/work/work")).unwrap();
-        fs::set_permissions(caches.path().join("layer/work"), fs::Permissions::from_mode(0))
+        fs::set_permissions(caches.path().join("layer/work"), fs::Permissions::from_mode(0o000))
             .unwrap();
         second.renew(caches.path()).unwrap();
         caches.path().join("layer").exists()

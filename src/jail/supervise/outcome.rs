@@ -58,7 +58,7 @@ impl Outcome {
             LaunchError::Step { step, cause } => {
                 (failure::SETUP, format!("cannot {step}: {cause}"))
             }
-            other => (failure::SETUP, other.to_string()),
+            LaunchError::Spawn(_) | LaunchError::Silent => (failure::SETUP, error.to_string()),
         };
         Self { code, ended_by: EndedBy::Setup, reason }
     }

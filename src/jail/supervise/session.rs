@@ -221,7 +221,9 @@ impl Run<'_> {
     fn see(&self, observation: Observation) {
         match observation {
             Observation::Failed(what) => self.ends.now(Cause::Failure(what.to_owned())),
-            seen => {
+            seen @ (Observation::DecoyOpened(_)
+            | Observation::Attempted(_)
+            | Observation::ConnectRefused(_)) => {
                 if let Some(event) = self.names.event(seen) {
                     self.recorder.record(Actor::Sandbox, event);
                 }
