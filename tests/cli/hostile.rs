@@ -7,6 +7,7 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
+use serde_json::{Value, json};
 
 use crate::world::{Ran, World, program};
 
@@ -161,12 +162,17 @@ fn a_machine_without_user_namespaces_is_refused_with_the_remedy() {
     let world = World::new();
     let mut command = world.tool(Path::new("unshare"));
     // The limit is each namespace's own: the machine keeps its.
-    let script = r#"echo 0 >/proc/sys/user/max_user_namespaces && "$0" -- touch started; echo $?
+    let script = r#"echo 0 >/proc/sys/user/max_user_namespaces && "$0" --report "$1" -- touch started; echo $?
         "$0" doctor | grep -A 1 ^missing; "$0" doctor >/dev/null; echo $?"#;
     command.args(["--map-root-user", "sh", "-c", script]).arg(program());
+    command.arg(world.path("report.json"));
     let ran = world.finish(command);
     world.snapshot("no_user_namespaces", &format!("{}{}", ran.text(), ran.notes));
     assert_eq!(ran.lines().first(), Some(&"125"), "{ran:?}");
     assert_eq!(ran.lines().last(), Some(&"1"), "{ran:?}");
+    let report = fs::read(world.path("report.json")).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!((&report["exit_code"], &report["ended_by"]), (&json!(125), &json!("setup")));
+    assert_eq!(report["level"], Value::Null);
     assert!(!world.path("work/started").exists());
 }
