@@ -37,6 +37,7 @@ fn sandbox_depends_on_few_crates_and_these_are_they() -> anyhow::Result<()> {
     postcard
     seccompiler
     serde
+    serde_bytes
     thiserror
     ");
     Ok(())

@@ -48,14 +48,9 @@ impl Surroundings {
         cwd: PathBuf,
         account_home: impl FnOnce() -> Option<PathBuf>,
     ) -> Result<Self, SurroundingsError> {
-        let absolute = |name: &str| {
-            env.get(OsStr::new(name))
-                .map(PathBuf::from)
-                .filter(|p| p.is_absolute())
-        };
-        let home = absolute("HOME")
-            .or_else(account_home)
-            .ok_or(SurroundingsError::NoHome)?;
+        let absolute =
+            |name: &str| env.get(OsStr::new(name)).map(PathBuf::from).filter(|p| p.is_absolute());
+        let home = absolute("HOME").or_else(account_home).ok_or(SurroundingsError::NoHome)?;
         Ok(Self {
             config_home: absolute("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
             state_home: absolute("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")),
@@ -87,10 +82,7 @@ impl Surroundings {
     /// A variable that holds an absolute path.
     #[must_use]
     pub fn path_variable(&self, name: &str) -> Option<&Path> {
-        self.env
-            .get(OsStr::new(name))
-            .map(Path::new)
-            .filter(|path| path.is_absolute())
+        self.env.get(OsStr::new(name)).map(Path::new).filter(|path| path.is_absolute())
     }
 }
 
@@ -104,25 +96,15 @@ mod tests {
     use super::*;
 
     fn from(env: &[(&str, &str)]) -> Result<Surroundings, SurroundingsError> {
-        let env = env
-            .iter()
-            .map(|&(name, value)| (name.into(), value.into()))
-            .collect();
+        let env = env.iter().map(|&(name, value)| (name.into(), value.into())).collect();
         Surroundings::from_env(env, "/w".into(), || Some("/account".into()))
     }
 
     #[test]
     fn relative_directories_in_the_environment_are_passed_over() -> Result<(), SurroundingsError> {
-        let found = from(&[
-            ("HOME", "."),
-            ("XDG_STATE_HOME", "state"),
-            ("XDG_CONFIG_HOME", "/c"),
-        ])?;
+        let found = from(&[("HOME", "."), ("XDG_STATE_HOME", "state"), ("XDG_CONFIG_HOME", "/c")])?;
         assert_eq!(found.home, PathBuf::from("/account"));
-        assert_eq!(
-            found.state_dir(),
-            PathBuf::from("/account/.local/state/kvro-jail")
-        );
+        assert_eq!(found.state_dir(), PathBuf::from("/account/.local/state/kvro-jail"));
         assert_eq!(found.config_dir(), PathBuf::from("/c/kvro-jail"));
         Ok(())
     }

@@ -143,6 +143,7 @@ fn become_agent(
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .during(|| Step::NewSession)?;
+    sys::end_at_closed_pipe().during(|| Step::NewSession)?;
     // When memory runs out, the kernel shall take from the jail first.
     drop(fs::write("/proc/self/oom_score_adj", "500"));
     limits::apply(&plan.resources).during(|| Step::SetLimits)?;
@@ -196,19 +197,25 @@ fn block_signals() -> io::Result<SignalFd> {
 
 /// Reaps, reports and forwards until the command or the supervisor ends.
 fn serve(command: Pid, channel: &Channel, signals: &SignalFd) -> io::Result<u8> {
+    let mut left = Left::Nobody;
     loop {
         let mut waits = [
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(channel.as_fd(), PollFlags::POLLIN),
         ];
-        match poll(&mut waits, PollTimeout::NONE) {
+        let patience = match left {
+            Left::Nobody => PollTimeout::NONE,
+            Left::Somebody => PollTimeout::ZERO,
+        };
+        match poll(&mut waits, patience) {
             Err(Errno::EINTR) => continue,
             polled => polled?,
         };
         let asked = waits[1].any().unwrap_or(true);
         while signals.read_signal()?.is_some() {}
-        if let Some(code) = reap(command, channel)? {
-            return Ok(code);
+        match reap(command, channel)? {
+            Reaped::Command(code) => return Ok(code),
+            Reaped::Others(more) => left = more,
         }
         if asked {
             match channel.try_receive::<ToJail>() {
@@ -223,28 +230,49 @@ fn serve(command: Pid, channel: &Channel, signals: &SignalFd) -> io::Result<u8> 
     }
 }
 
+/// How far [`reap`] came.
+enum Reaped {
+    /// The command is over, with this code.
+    Command(u8),
+    Others(Left),
+}
+
+/// Whether ended processes may still wait to be collected.
+enum Left {
+    Nobody,
+    Somebody,
+}
+
+/// So many are collected before the supervisor is listened to again: a flood of short-lived
+/// processes must not make pid 1 deaf.
+const REAPED_AT_ONCE: usize = 256;
+
 /// Collects whoever ended; the command's own end is the jail's.
-fn reap(command: Pid, channel: &Channel) -> io::Result<Option<u8>> {
+fn reap(command: Pid, channel: &Channel) -> io::Result<Reaped> {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL;
-    loop {
+    for _ in 0..REAPED_AT_ONCE {
         match waitpid(None, Some(flags)) {
             Ok(WaitStatus::Exited(pid, code)) if pid == command => {
                 let code = u8::try_from(code).unwrap_or(u8::MAX);
                 channel.send(&FromJail::Exited { code }, &[])?;
-                return Ok(Some(code));
+                return Ok(Reaped::Command(code));
             }
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == command => {
                 channel.send(&FromJail::Signaled { signal: signal as i32 }, &[])?;
-                return Ok(Some(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0))));
+                let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
+                return Ok(Reaped::Command(code));
             }
             Ok(WaitStatus::Stopped(pid, signal)) if pid == command => {
                 channel.send(&FromJail::Stopped { signal: signal as i32 }, &[])?;
             }
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(None),
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => {
+                return Ok(Reaped::Others(Left::Nobody));
+            }
             Ok(_) | Err(Errno::EINTR) => {}
             Err(other) => return Err(other.into()),
         }
     }
+    Ok(Reaped::Others(Left::Somebody))
 }
 
 /// A process that is gone by now needs no signal.

@@ -41,24 +41,21 @@ pub(crate) fn missing(abi: u32) -> Vec<String> {
 /// Restricts this process and its children to what `plan` shows.
 pub(crate) fn restrict(plan: &Plan) -> io::Result<()> {
     let mut rules = ruleset().map_err(io::Error::other)?;
-    // The root is a list of names, and `/etc` and the like hold generated files.
-    rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
+    // One rule for all that is only read: a path's rules are those of its parents in the jail,
+    // across mounts, and a path that leads outside of the new root has none of them.
+    rules = allow(rules, Path::new("/"), AccessFs::from_read(WANTED))?;
     for mount in &plan.mounts {
         rules = match mount {
-            Mount::Bind { target, stretch: Stretch::ReadOnly, .. } => {
-                allow(rules, target, AccessFs::from_read(WANTED))?
-            }
             Mount::Bind { target, stretch: Stretch::ReadWrite, .. }
             | Mount::Overlay { target, .. }
             | Mount::Tmpfs { target, .. } => allow(rules, target, everything())?,
-            Mount::Devices => allow(rules, Path::new("/dev"), devices())?,
+            Mount::Devices => allow(rules, Path::new("/dev"), everything())?,
             Mount::Proc => allow(rules, Path::new("/proc"), proc())?,
-            Mount::File { target, .. } | Mount::Alias { target, .. } => {
-                allow(rules, target, AccessFs::ReadFile.into())?
-            }
-            // A directory grants its list; what is mounted in it has a rule of its own.
-            Mount::Directory { target } => allow(rules, target, AccessFs::ReadDir.into())?,
-            Mount::Symlink { .. } => rules,
+            Mount::Bind { stretch: Stretch::ReadOnly, .. }
+            | Mount::Directory { .. }
+            | Mount::File { .. }
+            | Mount::Alias { .. }
+            | Mount::Symlink { .. } => rules,
         };
     }
     let status = rules.restrict_self().map_err(io::Error::other)?;
@@ -83,10 +80,6 @@ fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
 fn everything() -> BitFlags<AccessFs> {
     // Making device nodes takes a capability that nobody here has; it stays withheld all the same.
     AccessFs::from_all(WANTED) & !(AccessFs::MakeChar | AccessFs::MakeBlock)
-}
-
-fn devices() -> BitFlags<AccessFs> {
-    everything()
 }
 
 /// A process writes its own `comm`, `oom_score_adj` and the like.

@@ -115,8 +115,9 @@ impl Channel {
         let received = loop {
             match recvmsg::<()>(self.0.as_raw_fd(), &mut content, Some(&mut space), flags) {
                 Err(nix::errno::Errno::EINTR) => {}
-                // A reset is what an end of file looks like when unread messages were dropped.
-                Err(nix::errno::Errno::ECONNRESET) => return Ok(None),
+                // Told once, when the other end went with our messages unread: what it had sent
+                // before is still to come, then the end of file.
+                Err(nix::errno::Errno::ECONNRESET) => {}
                 other => break other?,
             }
         };

@@ -70,9 +70,7 @@ pub enum Subcommands {
     /// End a run and everything in it
     Kill(kill::KillArgs),
     /// Print a completion script for a shell
-    Completions {
-        shell: clap_complete::Shell,
-    },
+    Completions { shell: clap_complete::Shell },
     /// Print the manual page
     Man,
 }

@@ -86,10 +86,20 @@ fn diagnose(surroundings: &Surroundings) -> Diagnosis {
     let mut checks = vec![jail_check(&host, trial.as_ref().err()), landlock_check(&host)];
     checks.push(apparmor_check(&host));
     checks.push(resources_check(&host));
-    checks.push(optional("overlay", host.has_overlay, "caches get a writable private layer",
-        "caches of toolchains are read-only", "modprobe overlay"));
-    checks.push(optional("ipv6", host.has_ipv6, "the door listens on both families",
-        "the door listens on IPv4 alone", "nothing: the jail is as tight without it"));
+    checks.push(optional(
+        "overlay",
+        host.has_overlay,
+        "caches get a writable private layer",
+        "caches of toolchains are read-only",
+        "modprobe overlay",
+    ));
+    checks.push(optional(
+        "ipv6",
+        host.has_ipv6,
+        "the door listens on both families",
+        "the door listens on IPv4 alone",
+        "nothing: the jail is as tight without it",
+    ));
     checks.push(state_check(surroundings));
     let is_full = checks.iter().all(|check| check.status != Status::Missing);
     Diagnosis { kernel: host.kernel, level: is_full.then_some("full"), checks }
@@ -123,9 +133,7 @@ fn landlock_check(host: &Host) -> Check {
             Status::Missing,
             Some("boot with `lsm=landlock,…` on a kernel with CONFIG_SECURITY_LANDLOCK".to_owned()),
         ),
-        abi if abi < NEEDED => {
-            (Status::Missing, Some("run a kernel of 6.2 or later".to_owned()))
-        }
+        abi if abi < NEEDED => (Status::Missing, Some("run a kernel of 6.2 or later".to_owned())),
         _ if missing.is_empty() => (Status::Ok, None),
         _ => (Status::Limited, Some("a newer kernel has these".to_owned())),
     };
@@ -176,13 +184,7 @@ fn resources_check(host: &Host) -> Check {
     Check { name, status: Status::Limited, detail, fix: Some(fix.to_owned()) }
 }
 
-fn optional(
-    name: &'static str,
-    has: bool,
-    with: &str,
-    without: &str,
-    fix: &str,
-) -> Check {
+fn optional(name: &'static str, has: bool, with: &str, without: &str, fix: &str) -> Check {
     if has {
         Check { name, status: Status::Ok, detail: with.to_owned(), fix: None }
     } else {

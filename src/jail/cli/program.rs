@@ -33,7 +33,11 @@ pub fn main() -> ExitCode {
             let loud = if notes.is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
             let text = failure.to_string();
             for (number, line) in text.lines().enumerate() {
-                let mark = if number == 0 { format!("{}error:{} ", loud.0, loud.1) } else { String::new() };
+                let mark = if number == 0 {
+                    format!("{}error:{} ", loud.0, loud.1)
+                } else {
+                    String::new()
+                };
                 drop(writeln!(notes, "kvro-jail: {mark}{line}"));
             }
             ExitCode::from(failure.code)

@@ -65,12 +65,9 @@ impl Bundle {
 
     pub(super) fn mounts(&self) -> Vec<Mount> {
         let file = |target: &str, content| Mount::File { target: target.into(), content };
-        let mut mounts = vec![
-            file(BUNDLE, Content(self.all.clone())),
-            file(RUN_CA, self.run_ca.clone().into()),
-        ];
-        let alias =
-            |target: &PathBuf| Mount::Alias { of: BUNDLE.into(), target: target.clone() };
+        let mut mounts =
+            vec![file(BUNDLE, Content(self.all.clone())), file(RUN_CA, self.run_ca.clone().into())];
+        let alias = |target: &PathBuf| Mount::Alias { of: BUNDLE.into(), target: target.clone() };
         mounts.extend(self.covered.iter().map(alias));
         mounts
     }

@@ -7,7 +7,7 @@ use kvro_ledger::RunId;
 use kvro_sandbox::{Command, Mask, Mount, Owner, Plan, Resources, Stretch};
 
 use super::certificates::Bundle;
-use super::environment::{environment, home};
+use super::environment::{environment, home, logical_directory};
 use super::etc::etc;
 use super::identity::Person;
 use super::layers::{LayerError, Layers};
@@ -51,6 +51,7 @@ pub fn compose(from: Ingredients<'_>) -> Result<Plan, LayerError> {
     mounts.extend(etc(from.person, &home, from.bundle));
     mounts.extend(system::scratch());
     mounts.extend(user_mounts(&from, &home)?);
+    mounts.extend(logical_name(&from));
     let (program, args) = from.command.split_first().map_or_else(
         || (OsString::new(), Vec::new()),
         |(program, args)| (program.clone(), args.to_vec()),
@@ -78,6 +79,14 @@ pub fn compose(from: Ingredients<'_>) -> Result<Plan, LayerError> {
         command: Command { program, args, env, cwd: from.workspace.to_owned() },
         ..Plan::closed(from.person.identity)
     })
+}
+
+/// The workspace by the name that the caller knows it by, when links lead to it: a link inside as
+/// well, so that masks hold by both names.
+fn logical_name(from: &Ingredients<'_>) -> Option<Mount> {
+    let logical = logical_directory(from.surroundings, from.workspace)?;
+    let to = from.workspace.to_owned();
+    Some(Mount::Symlink { target: logical.to_owned(), to })
 }
 
 /// What is the user's, outer directories before what lies in them.
@@ -110,7 +119,8 @@ fn user_mounts(from: &Ingredients<'_>, home: &Path) -> Result<Vec<Mount>, LayerE
     }
     for entry in &from.policy.files.write {
         // A grant above the workspace is a grant of the workspace: nothing above it is opened.
-        let at = if from.workspace.starts_with(&entry.value) { from.workspace } else { &entry.value };
+        let at =
+            if from.workspace.starts_with(&entry.value) { from.workspace } else { &entry.value };
         let shown = Shown { at: at.to_owned(), from: at.to_owned() };
         add(at, bind(&shown, Stretch::ReadWrite, from.person.owner_of(at)));
     }

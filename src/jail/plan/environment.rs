@@ -10,7 +10,7 @@ use super::certificates::Bundle;
 use super::identity::Person;
 use crate::policy::Policy;
 use crate::surroundings::Surroundings;
-use crate::workspace::HomeView;
+use crate::workspace::{HomeView, SYSTEM_TREES, real_path};
 
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -35,7 +35,7 @@ pub(super) fn environment(
     set("LOGNAME", person.name.clone().into());
     set("TMPDIR", "/tmp".into());
     set("PATH", search_path(view));
-    set("PWD", logical_directory(surroundings, workspace));
+    set("PWD", logical_directory(surroundings, workspace).unwrap_or(workspace).into());
     for (name, value) in Bundle::variables() {
         set(name, value.into());
     }
@@ -59,9 +59,14 @@ fn search_path(view: &HomeView) -> OsString {
         .unwrap_or_else(|| USUAL_PATH.into())
 }
 
-/// The caller's `PWD` when it names the directory that the agent starts in.
-fn logical_directory(surroundings: &Surroundings, start: &Path) -> OsString {
-    let logical = surroundings.path_variable("PWD");
-    let names_start = |path: &&Path| *start == **path;
-    logical.filter(names_start).unwrap_or(start).into()
+/// The caller's own name for `start`, when it is another one that the jail can show.
+pub(super) fn logical_directory<'s>(
+    surroundings: &'s Surroundings,
+    start: &Path,
+) -> Option<&'s Path> {
+    let logical = surroundings.path_variable("PWD").filter(|logical| *logical != start)?;
+    let is_free = !SYSTEM_TREES.iter().any(|tree| logical.starts_with(tree))
+        && !logical.starts_with(start)
+        && !start.starts_with(logical);
+    (is_free && real_path(logical).is_ok_and(|real| real == start)).then_some(logical)
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use kvro_ledger::event::PolicyLayer;
 use kvro_proxy::rules::Decision;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::build::seal;
@@ -269,7 +270,7 @@ fn lay_under(profiles: &Profiles, policy: &mut Policy) {
 fn required(path: &Path) -> Result<String, PolicyError> {
     read_file(path)?.ok_or_else(|| PolicyError::Unreadable {
         path: path.to_owned(),
-        cause: io::ErrorKind::NotFound.into(),
+        cause: Errno::ENOENT.into(),
     })
 }
 

@@ -15,11 +15,7 @@ use crate::supervise::streams;
 /// Prints what the jail of `request` would be made of.
 ///
 /// The private layers are made in `scratch`, so that nothing is left behind.
-pub fn dry_run(
-    request: &Request<'_>,
-    scratch: &Path,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
+pub fn dry_run(request: &Request<'_>, scratch: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     let command = request.command.first().map(std::ffi::OsString::as_os_str);
     let kit = Kit::gather(request.surroundings, request.loaded, request.workspace, command)
         .map_err(Failure::setup)?;

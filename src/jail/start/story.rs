@@ -82,8 +82,7 @@ pub fn run(
     }
 }
 
-pub const STATE_HINT: &str =
-    "what happens in a jail must be on record: make the state directory ($XDG_STATE_HOME, else \
+pub const STATE_HINT: &str = "what happens in a jail must be on record: make the state directory ($XDG_STATE_HOME, else \
      ~/.local/state) writable for you alone, or free some space";
 
 fn tell(

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use kvro_ledger::event::{
-    EgressAttempted, EndedBy, HiddenOpened, KillCompleted, KillRequested,
-};
+use kvro_ledger::event::{EgressAttempted, EndedBy, HiddenOpened, KillCompleted, KillRequested};
 use kvro_ledger::{Actor, Event, Recorder};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
@@ -63,8 +61,7 @@ pub async fn live(
     drop(decoys);
     let relay = terminal.map(|master| Relay::start(master, session.streams)).transpose()?;
     let control = Control::open(run_dir)?;
-    let kill_by_user =
-        || ends.now(Cause::User("somebody asked for the end of the run".to_owned()));
+    let kill_by_user = || ends.now(Cause::User("somebody asked for the end of the run".to_owned()));
     let jail = Arc::new(jail);
     let mut events = listen(&jail)?;
     let mut run = Run {
@@ -84,8 +81,7 @@ pub async fn live(
         grace: session.grace,
     };
     let mut control = pin!(control.serve(status, kill_by_user));
-    let mut door: Pin<&mut dyn Future<Output = Result<Infallible, DoorError>>> =
-        pin!(door.serve());
+    let mut door: Pin<&mut dyn Future<Output = Result<Infallible, DoorError>>> = pin!(door.serve());
     let mut signals = Signals::listen()?;
     run.jail.go()?;
     let wall = session.max_wall.map(|wall| (Instant::now() + wall, wall));
@@ -131,9 +127,13 @@ fn listen(jail: &Arc<Jail>) -> io::Result<mpsc::Receiver<io::Result<Option<JailE
 enum Phase {
     Running,
     /// SIGTERM is out.
-    Ending { since: Instant },
+    Ending {
+        since: Instant,
+    },
     /// SIGKILL is out.
-    Killed { since: Instant },
+    Killed {
+        since: Instant,
+    },
 }
 
 struct Run<'s> {
@@ -337,15 +337,13 @@ impl Names<'_> {
                     other => format!("ip:{other}"),
                 };
                 let server = self.server(address);
-                let attempt =
-                    EgressAttempted { server, port, transport, pid: None, command: None };
+                let attempt = EgressAttempted { server, port, transport, pid: None, command: None };
                 Some(Event::EgressAttempted(attempt))
             }
             Observation::ConnectRefused(RefusedConnect { to, pid, command }) => {
                 let server = self.server(to.ip());
                 let transport = "tcp".to_owned();
-                let attempt =
-                    EgressAttempted { server, port: to.port(), transport, pid, command };
+                let attempt = EgressAttempted { server, port: to.port(), transport, pid, command };
                 Some(Event::EgressAttempted(attempt))
             }
             Observation::Failed(_) => None,

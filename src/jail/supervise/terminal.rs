@@ -127,10 +127,8 @@ fn copy_input(mut terminal: File, mut master: File, stopped: &OwnedFd) {
 /// Waits for input; false at the end of the relay. What is typed after it stays for the shell.
 fn wait_for_keys(terminal: BorrowedFd<'_>, stopped: BorrowedFd<'_>) -> bool {
     loop {
-        let mut waits = [
-            PollFd::new(terminal, PollFlags::POLLIN),
-            PollFd::new(stopped, PollFlags::empty()),
-        ];
+        let mut waits =
+            [PollFd::new(terminal, PollFlags::POLLIN), PollFd::new(stopped, PollFlags::empty())];
         match poll(&mut waits, PollTimeout::NONE) {
             Err(Errno::EINTR) => {}
             Err(_) => return false,

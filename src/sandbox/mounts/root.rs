@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat, mode_t};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
@@ -94,10 +94,13 @@ impl Root {
         Ok(())
     }
 
+    /// Makes a symlink; one that is there already, in a private home, is good if it leads there.
     pub(crate) fn symlink(&self, path: &Path, to: &Path) -> io::Result<()> {
         let (parent, name) = self.parent_of(path)?;
-        symlinkat(to, &parent, name)?;
-        Ok(())
+        match symlinkat(to, &parent, name) {
+            Err(Errno::EEXIST) if readlinkat(&parent, name)? == to => Ok(()),
+            made => Ok(made?),
+        }
     }
 
     /// Removes the empty directory at `path`, if it is there.

@@ -21,8 +21,8 @@ pub(crate) use notify::{
 };
 pub(crate) use packet::{attach_filter, receive_everything};
 pub(crate) use process::{
-    Born, clone_with_namespaces, exit_now, foreign_socket_type, fork, join_new_session_keyring,
-    open_pidfd, replace_program, signal_pidfd,
+    Born, clone_with_namespaces, end_at_closed_pipe, exit_now, foreign_socket_type, fork,
+    join_new_session_keyring, open_pidfd, replace_program, signal_pidfd,
 };
 pub(crate) use tty::{
     controlling_terminal, set_window_size, terminal_peer, unlock_terminal, window_size,

@@ -66,6 +66,16 @@ pub(crate) fn exit_now(code: u8) -> ! {
     unsafe { libc::_exit(code.into()) }
 }
 
+/// Lets a closed pipe end this process again: a Rust program starts by ignoring that signal, and an
+/// exec inherits it.
+pub(crate) fn end_at_closed_pipe() -> io::Result<()> {
+    // SAFETY: SIG_DFL runs no code of ours.
+    if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Replaces this process by `program`; only returns the error.
 pub(crate) fn replace_program(
     program: &CStr,
