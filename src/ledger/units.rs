@@ -132,10 +132,13 @@ pub struct RunId(String);
 pub struct NotARun;
 
 impl RunId {
-    /// The name of a run that starts at `now`; `salt` tells runs of one second apart.
+    /// The name of a run that starts at `now`. Its last part is the millisecond, so that names sort
+    /// by time, and 14 bits of `salt`, which tell runs of one millisecond apart.
     #[must_use]
     pub fn new(now: jiff::Timestamp, salt: u32) -> Self {
-        Self(format!("{}-{:06x}", now.strftime("%Y%m%d-%H%M%S"), salt & 0xff_ffff))
+        let millisecond = now.subsec_millisecond().unsigned_abs();
+        let last = (u32::from(millisecond) << 14) | (salt & 0x3fff);
+        Self(format!("{}-{last:06x}", now.strftime("%Y%m%d-%H%M%S")))
     }
 
     #[must_use]
@@ -192,6 +195,16 @@ mod tests {
         }
         assert_eq!("0.0000000000001".parse::<PicoUsd>(), Err(AmountError::TooFine));
         assert_eq!("9".repeat(60).parse::<PicoUsd>(), Err(AmountError::TooLarge));
+    }
+
+    #[test]
+    fn names_sort_by_time_to_the_millisecond() {
+        let at = |text: &str, salt| RunId::new(text.parse().unwrap(), salt);
+        let early = at("2026-11-30T16:12:00.001Z", u32::MAX);
+        let late = at("2026-11-30T16:12:00.999Z", 0);
+        assert_eq!(early.as_str(), "20261130-161200-007fff");
+        assert!(early < late);
+        assert_eq!(late.as_str().parse(), Ok(late.clone()));
     }
 
     #[test]
