@@ -14,6 +14,8 @@ pub(crate) enum Need {
     Landlock(u32),
     /// Somebody must be root outside to set the case up.
     RootCaller,
+    /// The case is about a caller who is root.
+    AsRoot,
     /// 32-bit programs run.
     Ia32,
     Keyrings,
@@ -40,6 +42,8 @@ impl Need {
             }
             Self::RootCaller => (!Identity::available().contains(&Identity::Root))
                 .then(|| "only root can set this up".to_owned()),
+            Self::AsRoot => (identity != Identity::Root)
+                .then(|| "this is about a caller who is root".to_owned()),
             Self::Ia32 => {
                 static ANSWER: OnceLock<String> = OnceLock::new();
                 let answer = ANSWER.get_or_init(|| outside(identity, &["passes-32-bit"]));
@@ -57,7 +61,7 @@ impl Need {
     fn is_required(self) -> bool {
         match self {
             Self::UserNamespaces | Self::Landlock(_) => true,
-            Self::RootCaller | Self::Ia32 | Self::Keyrings | Self::File(_) => false,
+            Self::RootCaller | Self::AsRoot | Self::Ia32 | Self::Keyrings | Self::File(_) => false,
         }
     }
 }

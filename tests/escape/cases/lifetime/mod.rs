@@ -6,6 +6,7 @@
 mod stage;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -35,6 +36,7 @@ pub(super) const CASES: &[Case] = &[
     case("many_wishes_make_one_end", Defence::KillSwitch, many_wishes),
     case("sigterm_during_a_launch_is_not_lost", Defence::KillSwitch, terminated_early),
     case("a_storm_of_forks_ends_with_its_supervisor", Defence::Lifeline, storm),
+    case("a_launch_killed_before_its_record_is_no_run", Defence::Lifeline, unborn),
     case("a_launch_ends_with_its_supervisor_at_every_point", Defence::Lifeline, launches),
 ];
 
@@ -219,6 +221,24 @@ fn recovered(stage: &Stage, killed: usize) -> anyhow::Result<()> {
     }
     ensure!(recovered == killed, "{recovered} of {killed} killed runs were recovered");
     record::verify(stage.world.identity, &stage.world.state())
+}
+
+/// What a kill in the first moment of a launch leaves: a directory without a ledger, of a run that
+/// never began. It spoils nothing.
+fn unborn(identity: Identity) -> anyhow::Result<()> {
+    let stage = Stage::set(identity)?;
+    let run = || start(&mut stage.command(&[], &["thread"])?, stage.world.root())?.end();
+    ensure_code(&run()?, 0)?;
+    let runs = record::runs(&stage.world.state())?;
+    let name = runs.last().and_then(|run| run.to_str()).context("no run is on record")?;
+    // The name of another run: only its last digit differs.
+    let (rest, last) = name.split_at(name.len() - 1);
+    let unborn = format!("{rest}{}", if last == "0" { "1" } else { "0" });
+    fs::create_dir(&unborn)?;
+    fs::set_permissions(&unborn, fs::Permissions::from_mode(0o700))?;
+    identity.give(unborn.as_ref())?;
+    ensure_code(&run()?, 0)?;
+    record::verify(identity, &stage.world.state())
 }
 
 fn launches(identity: Identity) -> anyhow::Result<()> {
