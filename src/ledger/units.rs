@@ -137,7 +137,7 @@ impl RunId {
     #[must_use]
     pub fn new(now: jiff::Timestamp, salt: u32) -> Self {
         let millisecond = now.subsec_millisecond().unsigned_abs();
-        let last = (u32::from(millisecond) << 14) | (salt & 0x3fff);
+        let last = (millisecond << 14) | (salt & 0x3fff);
         Self(format!("{}-{last:06x}", now.strftime("%Y%m%d-%H%M%S")))
     }
 

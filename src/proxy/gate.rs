@@ -20,6 +20,18 @@ pub trait Gate: Send + Sync + fmt::Debug {
     ///
     /// May wait for the disk, so it is called where blocking is allowed.
     fn admit(&self, ask: &Ask) -> Result<Permit, Refusal>;
+
+    /// Whether [`Gate::admit`] may wait, and so needs a thread of its own.
+    fn patience(&self) -> Patience;
+}
+
+/// How long a judgement may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// It only computes.
+    None,
+    /// It may wait for the disk.
+    Disk,
 }
 
 /// What a billable call may come to, as far as its request can prove it.

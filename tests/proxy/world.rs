@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kvro_ledger::event::{EgressAllowed, EgressClosed};
 use kvro_ledger::{Event, MemoryLedger, Recorder};
-use kvro_proxy::gate::{Ask, Gate, Permit, Refusal};
+use kvro_proxy::gate::{Ask, Gate, Patience, Permit, Refusal};
 use kvro_proxy::upstream::{Resolve, ResolveError, Resolving};
 use kvro_proxy::{AddressBook, Config, Door, Listeners, Outside, Rules, RunCa, Server, ServerName};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -283,6 +283,10 @@ impl Gate for ShutGate {
     fn admit(&self, _: &Ask) -> Result<Permit, Refusal> {
         let message = "no call is expected".to_owned();
         Err(Refusal { limit: "max_turns", used: "0".into(), ceiling: "0".into(), message })
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::None
     }
 }
 

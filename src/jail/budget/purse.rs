@@ -5,7 +5,9 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use kvro_ledger::event::{BudgetReserved, BudgetWarned, CallKind, LimitReached};
 use kvro_ledger::{Actor, Event, PicoUsd, Recorder};
-use kvro_proxy::gate::{Account, Ask, Gate, Outcome, Permit, Refusal, Reservation, Settlement};
+use kvro_proxy::gate::{
+    Account, Ask, Gate, Outcome, Patience, Permit, Refusal, Reservation, Settlement,
+};
 use kvro_proxy::price::PriceTable;
 
 use super::account::{Books, Used, Warning};
@@ -105,6 +107,14 @@ impl Gate for Budget {
         }
         let account: Arc<dyn Account> = Arc::<Purse>::clone(purse);
         Ok(Permit::new(account, reservation))
+    }
+
+    fn patience(&self) -> Patience {
+        // Only money is made durable ahead.
+        match self.purse.limits.max_usd {
+            Some(_) => Patience::Disk,
+            None => Patience::None,
+        }
     }
 }
 

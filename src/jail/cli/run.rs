@@ -79,7 +79,7 @@ fn close_dead_runs(
     for run in recovered {
         match run.outcome {
             Ok(_) => {
-                say.line(notes, &format!("closed the ledger of {}, which was cut off", run.run))
+                say.line(notes, &format!("closed the ledger of {}, which was cut off", run.run));
             }
             Err(error) => {
                 let what = format!("the ledger of {} stays open: {error}", run.run);

@@ -31,10 +31,13 @@ use super::route::Route;
 use super::tally::Tally;
 use super::{Provider, provider_of};
 use crate::body::{Body, full, incoming};
-use crate::gate::Gate;
+use crate::gate::{Gate, Patience};
 use crate::meter::{Declared, Meter};
 use crate::rules::{Server, ServerName};
 use crate::upstream::{Upstream, UpstreamError, strip_hop_by_hop};
+
+/// Bytes of a request that are read between two other tasks without holding them up.
+const READ_AT_ONCE: usize = 64 * 1024;
 
 /// The one way from an intercepted connection to a provider. Clones share everything.
 #[derive(Debug, Clone)]
@@ -152,11 +155,12 @@ impl Exchange {
         let encoding = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::to_str);
         let encoding = encoding.map(|text| text.unwrap_or("unreadable").to_owned());
         let gate = Arc::clone(&self.shared.gate);
-        // The gate may wait for the disk, and a large request takes its time to read.
-        let prepared = tokio::task::spawn_blocking(move || {
-            prepare(provider, dialect, encoding.as_deref(), &body, gate.as_ref())
-        })
-        .await;
+        let is_quick = gate.patience() == Patience::None && body.len() <= READ_AT_ONCE;
+        let prepare = move || prepare(provider, dialect, encoding.as_deref(), &body, gate.as_ref());
+        // The gate may wait for the disk, and a large request takes its time to read; a thread of
+        // its own costs a small one more than the reading does.
+        let prepared =
+            if is_quick { Ok(prepare()) } else { tokio::task::spawn_blocking(prepare).await };
         match prepared {
             Ok(Ok(order)) => self.send(request, parts, order).await,
             Ok(Err(refused)) => {

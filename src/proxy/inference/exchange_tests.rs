@@ -113,6 +113,10 @@ impl Gate for Door {
         };
         Ok(Permit::new(account, reservation))
     }
+
+    fn patience(&self) -> Patience {
+        Patience::Disk
+    }
 }
 
 impl Account for Till {
