@@ -143,12 +143,24 @@ impl StateDir {
         for item in listing.iter() {
             let name = item.map_err(failed)?;
             // Whatever is not named like a run is not ours to judge.
-            if let Some(run) = name.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+            if let Some(run) = name.file_name().to_str().ok().and_then(|name| name.parse().ok())
+                && !self.is_unborn(&run)
+            {
                 runs.push(run);
             }
         }
         runs.sort_unstable();
         Ok(runs)
+    }
+
+    /// Whether a launch was killed between making the run's directory and its ledger. The index
+    /// knows a run only after both, so nothing that was on record can look like this.
+    fn is_unborn(&self, run: &RunId) -> bool {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let opened = Dir::openat(self.runs.as_fd(), run.as_str(), flags, Mode::empty());
+        opened.is_ok_and(|mut dir| {
+            dir.iter().flatten().all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+        })
     }
 
     /// Makes the directory and the empty ledger of a new run.

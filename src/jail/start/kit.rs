@@ -37,7 +37,9 @@ impl Kit {
         thread::scope(|scope| {
             let files = &loaded.policy.files;
             let scanning = scope.spawn(move || scan(workspace, files));
-            let view = probe(surroundings, &loaded.profile, workspace, command);
+            let granted: Vec<&Path> =
+                files.read.iter().chain(&files.write).map(|entry| entry.value.as_path()).collect();
+            let view = probe(surroundings, &loaded.profile, workspace, &granted, command);
             let extra_ca = ExtraCa::read(net)?;
             let ca = door::authority(net, jiff::Timestamp::now())?;
             let bundle = Bundle::new(ca.pem(), &extra_ca.pem);

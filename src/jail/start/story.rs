@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use kvro_ledger::event::{EndedBy, IsolationApplied, Layer, RunEnded, RunStarted};
+use kvro_ledger::event::{
+    EndedBy, IsolationApplied, IsolationDegraded, Layer, RunEnded, RunStarted,
+};
 use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, RunId, StateDir};
 use kvro_proxy::price::{PriceRow, PriceTable};
 use kvro_proxy::{AddressBook, Door, Listeners};
@@ -104,6 +106,7 @@ fn tell(
     // Nothing runs before what it runs in is on record.
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
     recorder.record_durably(Actor::Sandbox, applied).map_err(Failure::setup)?;
+    degraded(&launched, recorder);
     debug!("the isolation is on record");
     let ends = EndRequests::default();
     watch_ledger(recorder, ends.clone());
@@ -180,6 +183,19 @@ fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
             layer("resources", launched.starting.jail.confinement().as_str().to_owned()),
         ],
         missing: Host::probe().missing_rights(),
+    }
+}
+
+/// Says in the report what a root caller's agent goes without where its files cannot be idmapped.
+fn degraded(launched: &Launched, recorder: &Recorder) {
+    let identity = launched.person.identity;
+    if identity.kernel.uid == 0 {
+        let reason = "the workspace's filesystem cannot be idmapped: to the kernel the agent owns \
+                      root's files, and a ceiling on processes does not hold it"
+            .to_owned();
+        let layer = "idmapped_mount".to_owned();
+        let event = Event::IsolationDegraded(IsolationDegraded { layer, reason });
+        recorder.record(Actor::Sandbox, event);
     }
 }
 

@@ -58,17 +58,21 @@ pub struct Shown {
 }
 
 /// Looks for what `profiles` list, what is on `PATH` and what `command` is.
+///
+/// `granted` are the paths that the policy shows beside: programs in them are found as well.
 #[must_use]
 pub fn probe(
     surroundings: &Surroundings,
     profiles: &Profiles,
     workspace: &Path,
+    granted: &[&Path],
     command: Option<&OsStr>,
 ) -> HomeView {
     let home = real_path(&surroundings.home).unwrap_or_else(|_| surroundings.home.clone());
     // A home of `/` is nobody's: showing parts of it would open the machine.
     if home == Path::new("/") {
-        return HomeView { path: search_path(surroundings, &[], workspace), ..HomeView::default() };
+        let path = search_path(surroundings, granted, workspace);
+        return HomeView { path, ..HomeView::default() };
     }
     let looking = Looking::new(surroundings, profiles, home, workspace);
     let all = |pick: fn(&crate::policy::Profile) -> &[crate::policy::Entry<HomePath>]| {
@@ -90,8 +94,8 @@ pub fn probe(
         read.extend(looking.with_siblings(&part));
     }
     let read = smallest(read, &[keep.as_slice(), caches.as_slice()]);
-    let visible: Vec<&Path> =
-        keep.iter().chain(&read).chain(&caches).map(|shown| shown.at.as_path()).collect();
+    let shown = keep.iter().chain(&read).chain(&caches).map(|shown| shown.at.as_path());
+    let visible: Vec<&Path> = shown.chain(granted.iter().copied()).collect();
     let path = search_path(surroundings, &visible, workspace);
     HomeView { home: looking.home, keep, read, caches, path }
 }

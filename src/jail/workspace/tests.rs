@@ -60,7 +60,7 @@ impl Host {
     fn probe(&self, command: &str) -> HomeView {
         let command = Some(OsStr::new(command));
         let profiles = Profiles::choose(None, command).unwrap();
-        probe(&self.surroundings, &profiles, &self.surroundings.cwd, command)
+        probe(&self.surroundings, &profiles, &self.surroundings.cwd, &[], command)
     }
 
     /// What is shown, each below the home.
