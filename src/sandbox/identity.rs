@@ -8,12 +8,13 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use nix::fcntl::OFlag;
 use nix::sys::wait::waitpid;
 use nix::unistd::{Gid, Pid, Uid, pipe2, setgroups, setresgid, setresuid};
 
-use crate::plan::{Identity, Ids, Mount, Owner, Plan};
+use crate::plan::{Identity, Ids};
 use crate::sys::{self, Born};
 
 /// Writes the id maps of the namespace of process `pid`: the agent's one user and group.
@@ -57,8 +58,15 @@ impl OwnerMaps {
         Self { agent, made: Vec::new() }
     }
 
+    /// The tree at `path`, with files of `owner` as the agent's.
+    pub(crate) fn tree_of(&mut self, owner: Ids, path: &Path) -> io::Result<OwnedFd> {
+        let tree = sys::clone_tree(path)?;
+        sys::idmap(tree.as_fd(), self.namespace_for(owner)?.as_fd())?;
+        Ok(tree)
+    }
+
     /// The namespace in which files of `owner` are the agent's.
-    pub(crate) fn namespace_for(&mut self, owner: Ids) -> io::Result<&OwnedFd> {
+    fn namespace_for(&mut self, owner: Ids) -> io::Result<&OwnedFd> {
         if let Some(at) = self.made.iter().position(|(known, _)| *known == owner) {
             return Ok(&self.made[at].1);
         }
@@ -87,29 +95,4 @@ fn namespace_mapping(owner: Ids, agent: Ids) -> io::Result<OwnedFd> {
             Ok(namespace?.into())
         }
     }
-}
-
-/// Whether `plan` has mounts that only the host's root can prepare.
-pub(crate) fn owners_in(plan: &Plan) -> bool {
-    plan.mounts.iter().any(|mount| match mount {
-        Mount::Bind { owner, .. } | Mount::Overlay { owner, .. } => *owner != Owner::AsIs,
-        Mount::Tmpfs { .. }
-        | Mount::Devices
-        | Mount::Proc
-        | Mount::Directory { .. }
-        | Mount::File { .. }
-        | Mount::Alias { .. }
-        | Mount::Symlink { .. } => false,
-    })
-}
-
-/// A tree at `path` whose files of `owner` are the agent's.
-pub(crate) fn mapped_tree(
-    maps: &mut OwnerMaps,
-    path: &std::path::Path,
-    owner: Ids,
-) -> io::Result<OwnedFd> {
-    let tree = sys::clone_tree(path)?;
-    sys::idmap(tree.as_fd(), maps.namespace_for(owner)?.as_fd())?;
-    Ok(tree)
 }

@@ -4,7 +4,7 @@
 //! to the stage in a sealed memfd. [`Plan::closed`] grants nothing; grants are added by name.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +91,36 @@ pub enum Mount {
     Alias { of: PathBuf, target: PathBuf },
     /// A symlink of ours.
     Symlink { target: PathBuf, to: PathBuf },
+}
+
+/// The host's paths that a mount is made from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin<'m> {
+    pub(crate) tree: &'m Path,
+    /// Where an overlay's changes go.
+    pub(crate) layer: Option<&'m Path>,
+    pub(crate) owner: Owner,
+}
+
+impl Mount {
+    /// What this is made from, when that is the host's.
+    pub(crate) fn origin(&self) -> Option<Origin<'_>> {
+        match self {
+            Self::Bind { source, owner, .. } => {
+                Some(Origin { tree: source, layer: None, owner: *owner })
+            }
+            Self::Overlay { lower, layer, owner, .. } => {
+                Some(Origin { tree: lower, layer: Some(layer), owner: *owner })
+            }
+            Self::Tmpfs { .. }
+            | Self::Devices
+            | Self::Proc
+            | Self::Directory { .. }
+            | Self::File { .. }
+            | Self::Alias { .. }
+            | Self::Symlink { .. } => None,
+        }
+    }
 }
 
 /// The bytes of a generated file.

@@ -1,10 +1,10 @@
 //! Sources of mounts, opened as detached trees.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::identity::{self, OwnerMaps};
-use crate::plan::{Mount, Owner, Plan};
+use crate::identity::OwnerMaps;
+use crate::plan::{Owner, Plan};
 use crate::step::{During, Step, StepFailed};
 use crate::sys;
 
@@ -26,34 +26,20 @@ pub(crate) struct Sources {
 impl Prepared {
     /// Opens what needs the privileges of the host's root: trees with mapped owners.
     pub(crate) fn by_host_root(plan: &Plan) -> Result<Self, StepFailed> {
-        let mut trees: Vec<Sources> = Vec::new();
-        trees.resize_with(plan.mounts.len(), Sources::default);
-        if !identity::owners_in(plan) {
-            return Ok(Self { trees });
-        }
         let mut maps = OwnerMaps::new(plan.identity.kernel);
-        let mut mapped = |path: &PathBuf, owner| {
-            identity::mapped_tree(&mut maps, path, owner).during(|| Step::MapOwners(path.clone()))
-        };
-        for (mount, sources) in plan.mounts.iter().zip(&mut trees) {
-            match mount {
-                Mount::Bind { source, owner: Owner::Mapped(owner), .. } => {
-                    sources.tree = Some(mapped(source, *owner)?);
-                }
-                Mount::Overlay { lower, layer, owner: Owner::Mapped(owner), .. } => {
-                    sources.tree = Some(mapped(lower, *owner)?);
-                    sources.layer = Some(mapped(layer, *owner)?);
-                }
-                Mount::Bind { .. }
-                | Mount::Overlay { .. }
-                | Mount::Tmpfs { .. }
-                | Mount::Devices
-                | Mount::Proc
-                | Mount::Directory { .. }
-                | Mount::File { .. }
-                | Mount::Alias { .. }
-                | Mount::Symlink { .. } => {}
+        let mut trees: Vec<Sources> = Vec::new();
+        for mount in &plan.mounts {
+            let mut sources = Sources::default();
+            if let Some(origin) = mount.origin()
+                && let Owner::Mapped(owner) = origin.owner
+            {
+                let mut open = |path: &Path| {
+                    maps.tree_of(owner, path).during(|| Step::MapOwners(path.to_owned()))
+                };
+                sources.tree = Some(open(origin.tree)?);
+                sources.layer = origin.layer.map(open).transpose()?;
             }
+            trees.push(sources);
         }
         Ok(Self { trees })
     }
@@ -61,29 +47,15 @@ impl Prepared {
     /// Opens the rest, from inside the jail's own mount namespace.
     pub(crate) fn by_jail(mut self, plan: &Plan) -> Result<Vec<Sources>, StepFailed> {
         for (mount, sources) in plan.mounts.iter().zip(&mut self.trees) {
-            match mount {
-                Mount::Bind { source, owner: Owner::AsIs, .. } => {
-                    sources.tree = Some(open(source)?);
-                }
-                Mount::Overlay { lower, layer, owner: Owner::AsIs, .. } => {
-                    sources.tree = Some(open(lower)?);
-                    sources.layer = Some(open(layer)?);
-                }
-                Mount::Bind { .. }
-                | Mount::Overlay { .. }
-                | Mount::Tmpfs { .. }
-                | Mount::Devices
-                | Mount::Proc
-                | Mount::Directory { .. }
-                | Mount::File { .. }
-                | Mount::Alias { .. }
-                | Mount::Symlink { .. } => {}
+            if let Some(origin) = mount.origin()
+                && origin.owner == Owner::AsIs
+            {
+                let open =
+                    |path: &Path| sys::clone_tree(path).during(|| Step::OpenTree(path.to_owned()));
+                sources.tree = Some(open(origin.tree)?);
+                sources.layer = origin.layer.map(open).transpose()?;
             }
         }
         Ok(self.trees)
     }
-}
-
-fn open(path: &Path) -> Result<OwnedFd, StepFailed> {
-    sys::clone_tree(path).during(|| Step::OpenTree(path.to_owned()))
 }
