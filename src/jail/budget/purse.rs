@@ -53,14 +53,11 @@ impl fmt::Debug for LazyPrices {
     }
 }
 
-/// What follows a refusal, outside of the lock.
-enum Consequence {
-    None,
-    /// Said to be reached for the first time.
-    Reached,
-    /// As above, and it ends the run.
-    Ends,
-    Again,
+/// Whether a refusal is the first at its ceiling, and so worth an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    Now,
+    Before,
 }
 
 impl Budget {
@@ -90,9 +87,11 @@ impl Gate for Budget {
         let reservation = match purse.judge(&books, ask) {
             Ok(reservation) => reservation,
             Err(refusal) => {
-                let consequence = purse.consequence(&mut books, &refusal);
+                let reached = purse.follow(&mut books, &refusal);
                 drop(books);
-                purse.follow(&refusal, &consequence);
+                if reached == Reached::Now {
+                    purse.record_reached(&refusal);
+                }
                 return Err(refusal);
             }
         };
@@ -172,38 +171,36 @@ impl Purse {
         })
     }
 
-    /// What `refusal` leads to; only ceilings lead anywhere.
-    fn consequence(&self, books: &mut Books, refusal: &Refusal) -> Consequence {
+    /// Pulls the switch as `refusal` asks; only ceilings lead anywhere. Says whether a ceiling was
+    /// reached for the first time.
+    ///
+    /// Under the lock, so that two refusals at once reach the switch in their order.
+    fn follow(&self, books: &mut Books, refusal: &Refusal) -> Reached {
         if books.ended.is_some() {
-            return Consequence::Again;
+            self.kill.refused_again();
+            return Reached::Before;
         }
         if !["max_turns", "max_usd", "max_tokens", "max_context_tokens"].contains(&refusal.limit) {
-            return Consequence::None;
+            return Reached::Before;
         }
         match self.limits.on_limit {
             OnLimit::Kill => {
                 books.ended = Some(refusal.clone());
-                Consequence::Ends
+                self.kill.limit_reached(refusal.limit, &refusal.message);
+                Reached::Now
             }
-            OnLimit::Deny if books.reached.insert(refusal.limit) => Consequence::Reached,
-            OnLimit::Deny => Consequence::None,
+            OnLimit::Deny if books.reached.insert(refusal.limit) => Reached::Now,
+            OnLimit::Deny => Reached::Before,
         }
     }
 
-    fn follow(&self, refusal: &Refusal, consequence: &Consequence) {
-        if let Consequence::Reached | Consequence::Ends = consequence {
-            let reached = LimitReached {
-                limit: refusal.limit.to_owned(),
-                used: refusal.used.clone(),
-                ceiling: refusal.ceiling.clone(),
-            };
-            self.recorder.record(Actor::Meter, Event::LimitReached(reached));
-        }
-        match consequence {
-            Consequence::None | Consequence::Reached => {}
-            Consequence::Ends => self.kill.limit_reached(refusal.limit, &refusal.message),
-            Consequence::Again => self.kill.refused_again(),
-        }
+    fn record_reached(&self, refusal: &Refusal) {
+        let reached = LimitReached {
+            limit: refusal.limit.to_owned(),
+            used: refusal.used.clone(),
+            ceiling: refusal.ceiling.clone(),
+        };
+        self.recorder.record(Actor::Meter, Event::LimitReached(reached));
     }
 
     /// Has the ledger say that `committed` may be spent, before it can be; in slices, since every
