@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
+use nix::sys::ptrace;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -262,6 +263,9 @@ fn reap(command: Pid, channel: &Channel) -> io::Result<Reaped> {
                 let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
                 return Ok(Reaped::Command(code));
             }
+            // Whoever asked its parent to trace it would stop for good: pid 1 traces nobody. The
+            // call fails for processes that stopped by themselves.
+            Ok(WaitStatus::Stopped(pid, signal)) if ptrace::detach(pid, signal).is_ok() => {}
             Ok(WaitStatus::Stopped(pid, signal)) if pid == command => {
                 channel.send(&FromJail::Stopped { signal: signal as i32 }, &[])?;
             }

@@ -14,6 +14,7 @@ mod limits;
 mod mounts;
 mod net;
 mod observe;
+mod path_bytes;
 mod plan;
 mod pty;
 mod seccomp;

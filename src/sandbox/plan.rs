@@ -73,24 +73,61 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mount {
     /// A host tree or file at `target`, with all that is mounted below it.
-    Bind { source: PathBuf, target: PathBuf, stretch: Stretch, owner: Owner },
+    Bind {
+        #[serde(with = "crate::path_bytes")]
+        source: PathBuf,
+        #[serde(with = "crate::path_bytes")]
+        target: PathBuf,
+        stretch: Stretch,
+        owner: Owner,
+    },
     /// `lower` under what is written, which goes to `layer/upper`; `layer/work` must exist as well,
     /// empty. The layer is not synced: after a crash of the machine it is not to be trusted.
-    Overlay { lower: PathBuf, layer: PathBuf, target: PathBuf, owner: Owner },
+    Overlay {
+        #[serde(with = "crate::path_bytes")]
+        lower: PathBuf,
+        #[serde(with = "crate::path_bytes")]
+        layer: PathBuf,
+        #[serde(with = "crate::path_bytes")]
+        target: PathBuf,
+        owner: Owner,
+    },
     /// An empty filesystem in memory of at most `bytes`.
-    Tmpfs { target: PathBuf, bytes: u64, mode: u32 },
+    Tmpfs {
+        #[serde(with = "crate::path_bytes")]
+        target: PathBuf,
+        bytes: u64,
+        mode: u32,
+    },
     /// The usual harmless device nodes, a private `/dev/pts` and `/dev/shm`.
     Devices,
     /// A fresh `/proc` of the jail's own processes, with all that configures the kernel read-only.
     Proc,
     /// A directory of ours.
-    Directory { target: PathBuf },
+    Directory {
+        #[serde(with = "crate::path_bytes")]
+        target: PathBuf,
+    },
     /// A small file of ours, read-only.
-    File { target: PathBuf, content: Content },
+    File {
+        #[serde(with = "crate::path_bytes")]
+        target: PathBuf,
+        content: Content,
+    },
     /// What lies at `of` in the jail already, over the file at `target`.
-    Alias { of: PathBuf, target: PathBuf },
+    Alias {
+        #[serde(with = "crate::path_bytes")]
+        of: PathBuf,
+        #[serde(with = "crate::path_bytes")]
+        target: PathBuf,
+    },
     /// A symlink of ours.
-    Symlink { target: PathBuf, to: PathBuf },
+    Symlink {
+        #[serde(with = "crate::path_bytes")]
+        target: PathBuf,
+        #[serde(with = "crate::path_bytes")]
+        to: PathBuf,
+    },
 }
 
 /// The host's paths that a mount is made from.
@@ -156,6 +193,7 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {
     /// Absolute, as the agent sees it; no component may be a symlink.
+    #[serde(with = "crate::path_bytes")]
     pub target: PathBuf,
     pub kind: MaskKind,
 }
@@ -186,5 +224,6 @@ pub struct Command {
     /// Without the program itself.
     pub args: Vec<OsString>,
     pub env: Vec<(OsString, OsString)>,
+    #[serde(with = "crate::path_bytes")]
     pub cwd: PathBuf,
 }

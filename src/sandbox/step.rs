@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     ReadPlan,
-    MapOwners(PathBuf),
+    MapOwners(#[serde(with = "crate::path_bytes")] PathBuf),
     EnterNamespaces,
     MapIdentity,
     BecomeAgentUser,
     LeaveKeyring,
-    OpenTree(PathBuf),
+    OpenTree(#[serde(with = "crate::path_bytes")] PathBuf),
     NewRoot,
-    Make(PathBuf),
-    Mount(PathBuf),
-    Overlay(PathBuf),
+    Make(#[serde(with = "crate::path_bytes")] PathBuf),
+    Mount(#[serde(with = "crate::path_bytes")] PathBuf),
+    Overlay(#[serde(with = "crate::path_bytes")] PathBuf),
     MountProc,
-    Mask(PathBuf),
+    Mask(#[serde(with = "crate::path_bytes")] PathBuf),
     EnterRoot,
     BringUpLoopback,
     RouteToDoor,
@@ -38,7 +38,7 @@ pub enum Step {
     Landlock,
     Notifications,
     Seccomp,
-    EnterDirectory(PathBuf),
+    EnterDirectory(#[serde(with = "crate::path_bytes")] PathBuf),
     /// The command itself: not a fault of the jail.
     Execute,
 }

@@ -15,6 +15,7 @@ mod inspect;
 mod leftovers;
 mod mistakes;
 mod person;
+mod planted;
 mod secrets;
 mod signals;
 mod streams;

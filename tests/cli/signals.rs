@@ -55,14 +55,14 @@ fn a_second_sigterm_ends_the_tree() {
 }
 
 #[test]
-fn a_command_that_dies_of_the_signal_is_its_own_end() {
+fn a_command_that_dies_of_a_sigterm_to_the_supervisor_was_ended_by_its_user() {
     let world = World::new();
     let command = world.program(&["-q", "--", "sh", "-c", "touch ready; exec sleep 600"]);
     let started = world.started(command);
     wait_for("the command runs", || world.path("work/ready").exists());
     started.signal(Signal::SIGTERM);
     assert_eq!(started.end().code, 143);
-    assert!(world.ledger().contains(r#""ended_by":"signal""#), "{}", world.ledger());
+    assert!(world.ledger().contains(r#""ended_by":"user""#), "{}", world.ledger());
 }
 
 #[test]

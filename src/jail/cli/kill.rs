@@ -26,10 +26,12 @@ pub fn run(args: &KillArgs, state: &Path, out: &mut dyn Write) -> anyhow::Result
 
 fn find(state: &StateDir, prefix: &str) -> anyhow::Result<RunId> {
     let runs = state.runs()?;
-    let mut named = runs.into_iter().filter(|run| run.as_str().starts_with(prefix));
+    let is_alive = |run: &RunId| ask(&state.run_dir(run), Request::Status).is_ok();
+    let named = runs.into_iter().filter(|run| run.as_str().starts_with(prefix));
+    let mut named = named.filter(is_alive);
     match (named.next(), named.next()) {
         (Some(run), None) => Ok(run),
-        (None, _) => bail!("no run is called {prefix}; `kvro-jail ps` lists those that are alive"),
+        (None, _) => bail!("no run that is alive begins with {prefix}; `kvro-jail ps` lists them"),
         (Some(_), Some(_)) => bail!("more than one run begins with {prefix}"),
     }
 }

@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use kvro_evidence::RunReport;
 use kvro_ledger::event::EndedBy;
 use kvro_ledger::{Clock, RunId, StateDir, read, recover};
@@ -12,10 +11,10 @@ use kvro_ledger::{Clock, RunId, StateDir, read, recover};
 use super::args::RunArgs;
 use crate::failure::Failure;
 use crate::policy;
-use crate::report::{Style, summary};
+use crate::report::{ReportFile, Style, summary};
 use crate::start::{self, Request, Say};
 use crate::surroundings::Surroundings;
-use crate::workspace;
+use crate::workspace::{self, PlaceError};
 
 /// Runs the command of `args`; gives the exit code of the whole program.
 ///
@@ -26,14 +25,17 @@ pub(super) fn run(
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let place = workspace::settle(surroundings, &args.workspace).map_err(|error| {
-        let hint = error.hint();
-        Failure::setup(error).with_hint(hint)
-    })?;
+    let place = workspace::settle(surroundings, &args.workspace).map_err(refused_place)?;
     let command = args.command.first().map(OsString::as_os_str);
     let profile = args.profile.as_deref();
     let loaded = policy::load(surroundings, &place, &args.overlay(), profile, command)
         .map_err(Failure::setup)?;
+    let files = &loaded.policy.files;
+    // A write grant of what holds the workspace is one of the workspace alone.
+    let write = files.write.iter().filter(|granted| !place.starts_with(&granted.value));
+    for granted in files.read.iter().chain(write) {
+        workspace::grantable(surroundings, &granted.value).map_err(refused_place)?;
+    }
     let say = if args.quiet { Say::Nothing } else { Say::Everything };
     say.policy(notes, &loaded.warnings);
     let clock = Clock::system();
@@ -53,17 +55,24 @@ pub(super) fn run(
         drop(std::fs::remove_dir_all(&scratch));
         return printed.map(|()| 0);
     }
+    let report = args.report.as_deref().map(ReportFile::reserve).transpose();
+    let report = report.map_err(Failure::setup)?;
     let state = StateDir::open(&surroundings.state_dir())
         .map_err(|error| Failure::setup(error).with_hint(start::STATE_HINT))?;
     close_dead_runs(&state, &clock, say, notes)?;
     let ended = start::run(&request, &state, &clock, say, notes);
-    conclude(args, &state, &run, say, notes)?;
+    conclude(report.as_ref(), &state, &run, say, notes)?;
     let outcome = ended?;
     if outcome.ended_by == EndedBy::Setup {
         // Said even when nothing else is: the command did not run.
         return Err(Failure { code: outcome.code, ..Failure::setup(anyhow!(outcome.reason)) });
     }
     Ok(outcome.code)
+}
+
+fn refused_place(error: PlaceError) -> Failure {
+    let hint = error.hint();
+    Failure::setup(error).with_hint(hint)
 }
 
 /// Closes what an earlier supervisor left open when it was killed.
@@ -92,7 +101,7 @@ fn close_dead_runs(
 
 /// The summary and the report, as folds over what is on record.
 fn conclude(
-    args: &RunArgs,
+    file: Option<&ReportFile>,
     state: &StateDir,
     run: &RunId,
     say: Say,
@@ -107,15 +116,15 @@ fn conclude(
         // A stderr that is gone is no reason to fail.
         drop(notes.write_all(summary(&report, style).as_bytes()));
     }
-    args.report.as_deref().map_or(Ok(()), |file| write_report(&report, file))
-}
-
-fn write_report(report: &RunReport, file: &Path) -> Result<(), Failure> {
-    let mut text = serde_json::to_string_pretty(report).map_err(Failure::during_run)?;
+    let Some(file) = file else { return Ok(()) };
+    let mut text = serde_json::to_string_pretty(&report).map_err(Failure::during_run)?;
     text.push('\n');
-    std::fs::write(file, text)
-        .with_context(|| format!("cannot write the report {}", file.display()))
-        .map_err(Failure::during_run)
+    if let Err(error) = file.write(&text) {
+        // The run went as it went; its exit code says so, and the ledger has it all.
+        let hint = format!("`kvro-jail ledger show {run} --report` prints it");
+        Say::Everything.warning(notes, &format!("the report is not written: {error}"), &hint);
+    }
+    Ok(())
 }
 
 /// Tells runs of the same second apart.

@@ -16,10 +16,14 @@ const DECOY: &str = "\
 /// lies on top.
 #[must_use]
 pub fn masks(workspace: &Path, matches: &Matches) -> Vec<Mask> {
-    let mask = |found: &Match, kind: MaskKind| match found.kind {
-        // A mount over a link lands on its target, which is a match of its own.
-        Kind::Link => None,
-        Kind::Dir | Kind::File => Some(Mask { target: workspace.join(&found.path), kind }),
+    let mask = |found: &Match, kind: MaskKind| match (found.kind, &kind) {
+        // What a protected link shows read-only is its target, a match of its own; there is nothing
+        // to mount over the link itself.
+        (Kind::Link, MaskKind::Protected) => None,
+        // A decoy lies over a hidden link like over a file: the link cannot be replaced.
+        (Kind::Link, MaskKind::Hidden { .. }) | (Kind::Dir | Kind::File, _) => {
+            Some(Mask { target: workspace.join(&found.path), kind })
+        }
     };
     let protected = matches.protected.iter().filter_map(|found| mask(found, MaskKind::Protected));
     let decoy = || MaskKind::Hidden { text: DECOY.to_owned() };
@@ -36,7 +40,7 @@ mod tests {
         let found = |path: &str, kind| Match { path: path.into(), kind };
         let matches = Matches {
             hidden: vec![found("infra/.env", Kind::File), found("link", Kind::Link)],
-            protected: vec![found("infra", Kind::Dir)],
+            protected: vec![found("infra", Kind::Dir), found("hooks", Kind::Link)],
         };
         assert_eq!(
             masks(Path::new("/w"), &matches),
@@ -44,6 +48,10 @@ mod tests {
                 Mask { target: "/w/infra".into(), kind: MaskKind::Protected },
                 Mask {
                     target: "/w/infra/.env".into(),
+                    kind: MaskKind::Hidden { text: DECOY.to_owned() }
+                },
+                Mask {
+                    target: "/w/link".into(),
                     kind: MaskKind::Hidden { text: DECOY.to_owned() }
                 },
             ]

@@ -2,8 +2,10 @@
 //!
 //! Pure: whoever calls decides where the words go.
 
+mod file;
 mod harmless;
 mod summary;
 
+pub use file::{ReportError, ReportFile};
 pub use harmless::{harmless, harmless_json};
 pub use summary::{Style, span, summary};

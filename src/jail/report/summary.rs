@@ -41,6 +41,9 @@ fn end(report: &RunReport, style: Style) -> String {
         Some(EndedBy::Limit) => ("ended: a ceiling was reached", true),
         Some(EndedBy::Policy) => ("ended by the policy", true),
         Some(EndedBy::Wall) => ("ended: its time was up", true),
+        Some(EndedBy::Setup) if matches!(report.exit_code, Some(126 | 127)) => {
+            ("the command was not run", true)
+        }
         Some(EndedBy::Setup) => ("the jail could not be set up", true),
         Some(EndedBy::Failure) => ("ended: the jail could not go on", true),
         Some(EndedBy::User) => ("ended on request", true),

@@ -2,6 +2,7 @@
 //!
 //! Neither way weakens a promise silently: what is in force is in `isolation.applied`.
 
+use std::ffi::OsStr;
 use std::io::Write;
 
 use kvro_sandbox::{Host, LaunchError, Plan, Starting, Step, launch};
@@ -54,7 +55,15 @@ pub(super) fn bring_up(
                 let what = format!("no overlay over {}: caches are read-only", path.display());
                 say.warning(notes, &what, "load the kernel's overlay module");
             }
-            Err(error) => return Err(Failure::launch(error, &Host::probe())),
+            Err(error) => {
+                let failure = Failure::launch(error, &Host::probe());
+                let is_inside = request.surroundings.env.contains_key(OsStr::new("KVRO_JAIL"));
+                return Err(if is_inside {
+                    failure.with_hint("this is a jail already, and it makes no other inside")
+                } else {
+                    failure
+                });
+            }
         }
     }
 }

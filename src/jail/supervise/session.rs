@@ -76,7 +76,6 @@ pub async fn live(
         ended: None,
         not_run: None,
         is_over: false,
-        was_asked: false,
         hears_itself: false,
         grace: session.grace,
     };
@@ -148,8 +147,6 @@ struct Run<'s> {
     ended: Option<Ended>,
     not_run: Option<LaunchError>,
     is_over: bool,
-    /// Somebody asked the supervisor to end, and the command was told.
-    was_asked: bool,
     /// The stop that goes to our own pipeline comes to us as well, and is no other one.
     hears_itself: bool,
     grace: Duration,
@@ -194,11 +191,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn begin_end(&mut self, cause: &Cause) {
+    /// Puts the end on record; what is left after the grace is killed.
+    fn request_end(&mut self, cause: &Cause) {
         self.phase = Phase::Ending { since: Instant::now() };
         let (ended_by, reason) = (cause.ended_by(), cause.reason().to_owned());
         let event = Event::KillRequested(KillRequested { cause: ended_by, reason });
         self.recorder.record(Actor::Supervisor, event);
+    }
+
+    fn begin_end(&mut self, cause: &Cause) {
+        self.request_end(cause);
         // A stopped process would not see the SIGTERM. A jail that is gone needs neither.
         for signal in [Signal::SIGTERM, Signal::SIGCONT] {
             drop(self.jail.signal_all(signal as i32));
@@ -235,14 +237,24 @@ impl Run<'_> {
         match arrived {
             Arrived::ForGroup(signal) => drop(self.jail.signal_group(signal)),
             Arrived::ForCommand(signal) => {
-                drop(self.jail.signal_command(signal));
                 let reason = || format!("signal {signal} asked the supervisor to end");
                 match signals::wish(signal) {
-                    // The command may take its time to clean up; somebody who asks again means it.
-                    Wish::End if self.was_asked => self.ends.now(Cause::User(reason())),
-                    Wish::End => self.was_asked = true,
-                    Wish::EndSoon => self.ends.soon(Cause::User(reason())),
-                    Wish::None => {}
+                    // The command is told alone: it may need its children to clean up.
+                    Wish::End if self.is_running() => {
+                        let cause = Cause::User(reason());
+                        self.request_end(&cause);
+                        self.ends.now(cause);
+                        for signal in [signal, Signal::SIGCONT as i32] {
+                            drop(self.jail.signal_command(signal));
+                        }
+                    }
+                    // Somebody who asks again means it.
+                    Wish::End => self.kill()?,
+                    Wish::EndSoon => {
+                        drop(self.jail.signal_command(signal));
+                        self.ends.soon(Cause::User(reason()));
+                    }
+                    Wish::None => drop(self.jail.signal_command(signal)),
                 }
             }
             Arrived::Stop if std::mem::take(&mut self.hears_itself) => {}

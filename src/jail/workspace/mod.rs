@@ -11,6 +11,6 @@ mod scan;
 mod tests;
 
 pub use home::{HomeView, SYSTEM_TREES, Shown, probe};
-pub use place::{PlaceError, settle};
+pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
 pub use scan::{Kind, Match, Matches, ScanError, scan};

@@ -73,6 +73,10 @@ pub enum PlaceError {
     Keys(PathBuf),
     #[error("the workspace {} and this program's own {} contain one another", path.display(), own.display())]
     Own { path: PathBuf, own: PathBuf },
+    #[error("{} cannot be shown: it and this program's own {} contain one another", path.display(), own.display())]
+    ShowsOwn { path: PathBuf, own: PathBuf },
+    #[error("{} cannot be shown: a private home takes its place", .0.display())]
+    ShowsHome(PathBuf),
 }
 
 impl PlaceError {
@@ -84,6 +88,9 @@ impl PlaceError {
             }
             Self::System(_) | Self::Home(_) | Self::Keys(_) | Self::Own { .. } => {
                 "work in a project's own directory, or name one with -C"
+            }
+            Self::ShowsOwn { .. } | Self::ShowsHome(_) => {
+                "name the directories below it that are needed"
             }
         }
     }
@@ -119,6 +126,22 @@ pub fn settle(surroundings: &Surroundings, path: &Path) -> Result<PathBuf, Place
         }
     }
     Ok(place)
+}
+
+/// Refuses a path that the policy shows and that no jail may show: this program's own directories,
+/// and what holds the home, whose place a private one takes.
+pub fn grantable(surroundings: &Surroundings, path: &Path) -> Result<(), PlaceError> {
+    let place = really(path);
+    for own in [surroundings.state_dir(), surroundings.config_dir()] {
+        let own = really(&own);
+        if own.starts_with(&place) || place.starts_with(&own) {
+            return Err(PlaceError::ShowsOwn { path: place, own });
+        }
+    }
+    if really(&surroundings.home).starts_with(&place) {
+        return Err(PlaceError::ShowsHome(place));
+    }
+    Ok(())
 }
 
 /// The real path as far as it exists: what is not there yet is taken by name.
@@ -170,6 +193,7 @@ mod tests {
             Err(PlaceError::Home(_)) => "home",
             Err(PlaceError::Keys(_)) => "keys",
             Err(PlaceError::Own { .. }) => "own",
+            Err(PlaceError::ShowsOwn { .. } | PlaceError::ShowsHome(_)) => "shows",
         }
     }
 
@@ -227,5 +251,18 @@ mod tests {
         std::os::unix::fs::symlink(&host.surroundings.home, &link).unwrap();
         let home = std::mem::replace(&mut host.surroundings.home, link);
         assert_eq!(refusal(&host, &home), "home");
+    }
+
+    #[test]
+    fn neither_the_own_state_nor_the_home_can_be_shown() {
+        let host = host();
+        let home = host.surroundings.home.clone();
+        let shows = |path: &Path| grantable(&host.surroundings, path).is_ok();
+        let state = host.surroundings.state_dir();
+        for path in [state.join("runs"), state, home.join(".local"), home.clone(), "/".into()] {
+            assert!(!shows(&path), "{}", path.display());
+        }
+        assert!(shows(&host.root.path().join("elsewhere")));
+        assert!(shows(&home.join("other")));
     }
 }

@@ -11,6 +11,10 @@ use seccompiler::{
 use super::notify;
 use super::table::{Answer, REFUSED, Refusal, When};
 
+/// The flags of open(2) under which a mode counts: `O_CREAT`, and the bit of `O_TMPFILE` that is no
+/// other flag's.
+const CREATING: [u32; 2] = [0o100, 0o20_000_000];
+
 /// Installs the filters on this process; what they refuse stays refused for all its children.
 pub(crate) fn install() -> io::Result<()> {
     notify::install_entry_points()?;
@@ -70,6 +74,17 @@ fn conditions(refusal: &Refusal) -> Result<Vec<SeccompRule>, seccompiler::Backen
                 SeccompRule::new(vec![SeccompCondition::new(arg, dword.clone(), op, bit.into())?])
             })
             .collect(),
+        When::Creates { flags, mode, mask } => {
+            let bits = (0..u32::BITS).map(|bit| 1_u32 << bit).filter(|bit| mask & bit != 0);
+            let has = |arg, bit: u32| {
+                let op = SeccompCmpOp::MaskedEq(bit.into());
+                SeccompCondition::new(arg, dword.clone(), op, bit.into())
+            };
+            let rules = bits.flat_map(|bit| CREATING.map(|flag| (flag, bit)));
+            rules
+                .map(|(flag, bit)| SeccompRule::new(vec![has(flags, flag)?, has(mode, bit)?]))
+                .collect()
+        }
         // Conditions of a rule hold together.
         When::NoneOf { arg, values } => {
             let differs = |value: &u32| {

@@ -24,6 +24,12 @@ pub(super) enum When {
         arg: u8,
         mask: u32,
     },
+    /// Argument `flags` asks for a new file and argument `mode` has one of the bits of `mask`.
+    Creates {
+        flags: u8,
+        mode: u8,
+        mask: u32,
+    },
     /// Argument `arg`, as 32 bits, is none of these.
     NoneOf {
         arg: u8,
@@ -94,6 +100,7 @@ const NEW_NAMESPACES: u32 = bits(
         | libc::CLONE_NEWUTS
         | libc::CLONE_NEWCGROUP,
 );
+const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 const CLONE_NEWTIME: u32 = 0x80;
 const SOCKET_FAMILIES: &[u32] =
     &[bits(libc::AF_UNIX), bits(libc::AF_INET), bits(libc::AF_INET6), bits(libc::AF_NETLINK)];
@@ -103,6 +110,7 @@ mod numbers {
     #![expect(non_upper_case_globals, reason = "as libc names its own")]
     pub(super) use libc::*;
 
+    pub(super) const SYS_fchmodat2: i64 = 452;
     pub(super) const SYS_open_tree_attr: i64 = 467;
     #[cfg(target_arch = "x86_64")]
     pub(super) const SYS_uretprobe: i64 = 335;
@@ -150,6 +158,38 @@ pub(super) const REFUSED: &[Refusal] = &[
     never!(SYS_open_by_handle_at, "opens files by number, past every name",),
     never!(SYS_quotactl, "changes quotas of the host's filesystems",),
     never!(SYS_quotactl_fd, "changes quotas of the host's filesystems",),
+    // Set-id bits: inside they do nothing, but the host sees them, and under a root caller the file
+    // is root's there.
+    #[cfg(target_arch = "x86_64")]
+    when!(SYS_chmod, When::AnyOf { arg: 1, mask: SET_ID }, "leaves a set-id program on the host"),
+    when!(SYS_fchmod, When::AnyOf { arg: 1, mask: SET_ID }, "leaves a set-id program on the host"),
+    when!(
+        SYS_fchmodat,
+        When::AnyOf { arg: 2, mask: SET_ID },
+        "leaves a set-id program on the host"
+    ),
+    when!(
+        SYS_fchmodat2,
+        When::AnyOf { arg: 2, mask: SET_ID },
+        "leaves a set-id program on the host"
+    ),
+    #[cfg(target_arch = "x86_64")]
+    when!(SYS_creat, When::AnyOf { arg: 1, mask: SET_ID }, "leaves a set-id program on the host"),
+    #[cfg(target_arch = "x86_64")]
+    when!(SYS_mknod, When::AnyOf { arg: 1, mask: SET_ID }, "leaves a set-id program on the host"),
+    when!(SYS_mknodat, When::AnyOf { arg: 2, mask: SET_ID }, "leaves a set-id program on the host"),
+    #[cfg(target_arch = "x86_64")]
+    when!(
+        SYS_open,
+        When::Creates { flags: 1, mode: 2, mask: SET_ID },
+        "leaves a set-id program on the host"
+    ),
+    when!(
+        SYS_openat,
+        When::Creates { flags: 2, mode: 3, mask: SET_ID },
+        "leaves a set-id program on the host"
+    ),
+    absent!(SYS_openat2, "its mode lies in memory, where no filter sees it; callers fall back"),
     // Kernel code with a large surface and no use in builds and tests.
     absent!(SYS_io_uring_setup, "performs calls out of sight of this filter",),
     absent!(SYS_io_uring_enter, "performs calls out of sight of this filter",),

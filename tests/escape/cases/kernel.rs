@@ -47,6 +47,7 @@ mod numbers {
     #![expect(non_upper_case_globals, reason = "as libc names its own")]
     pub(super) use nix::libc::*;
 
+    pub(super) const SYS_fchmodat2: i64 = 452;
     pub(super) const SYS_open_tree_attr: i64 = 467;
 }
 
@@ -80,7 +81,7 @@ fn machine() -> Vec<Row> {
 fn out_of_sight() -> Vec<Row> {
     refused!["ENOSYS":
         SYS_clone3 SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register
-        SYS_add_key SYS_request_key SYS_keyctl
+        SYS_add_key SYS_request_key SYS_keyctl SYS_openat2
     ].to_vec()
 }
 
@@ -97,6 +98,9 @@ const TIOCLINUX: u64 = 0x541c;
 const KDSETMODE: u64 = 0x4b3a;
 const KDSKBENT: u64 = 0x4b47;
 const PER_LINUX32: u64 = 8;
+const AT_CWD: u64 = bits(libc::AT_FDCWD) & 0xffff_ffff;
+const CREATE: u64 = bits(libc::O_CREAT | libc::O_WRONLY);
+const NAMELESS: u64 = bits(libc::O_TMPFILE | libc::O_WRONLY);
 const FAST_OPEN: u64 = bits(libc::MSG_FASTOPEN);
 
 /// A row's name, its call and the arguments.
@@ -137,6 +141,18 @@ const BY_ARGUMENT: &[Call] = &[
         ("agent_cannot_redefine_keys", libc::SYS_ioctl, &[0, KDSKBENT]),
         ("agent_cannot_take_a_console", libc::SYS_ioctl, &[0, KDSETMODE]),
         ("agent_cannot_change_its_personality", libc::SYS_personality, &[PER_LINUX32]),
+        #[cfg(target_arch = "x86_64")]
+        ("agent_cannot_set_an_id_bit_by_chmod", libc::SYS_chmod, &[0, 0o4755]),
+        ("agent_cannot_set_an_id_bit_by_fchmod", libc::SYS_fchmod, &[0, 0o2755]),
+        ("agent_cannot_set_an_id_bit_by_fchmodat", libc::SYS_fchmodat, &[AT_CWD, 0, 0o4755]),
+        ("agent_cannot_set_an_id_bit_by_fchmodat2", numbers::SYS_fchmodat2, &[AT_CWD, 0, 0o4755]),
+        #[cfg(target_arch = "x86_64")]
+        ("agent_cannot_create_with_an_id_bit", libc::SYS_creat, &[0, 0o4755]),
+        #[cfg(target_arch = "x86_64")]
+        ("agent_cannot_open_with_an_id_bit", libc::SYS_open, &[0, CREATE, 0o4755]),
+        ("agent_cannot_open_at_with_an_id_bit", libc::SYS_openat, &[AT_CWD, 0, CREATE, 0o2755]),
+        ("agent_cannot_open_nameless_with_an_id_bit", libc::SYS_openat, &[AT_CWD, 0, NAMELESS, 0o4755]),
+        ("agent_cannot_make_a_node_with_an_id_bit", libc::SYS_mknodat, &[AT_CWD, 0, 0o104_755, 0]),
 ];
 
 fn by_argument() -> Vec<Row> {
@@ -186,6 +202,9 @@ fn performed() -> Vec<Row> {
 #[rustfmt::skip]
 const HARMLESS: &[Call] = &[
         ("agent_may_fork", libc::SYS_clone, &[SIGCHLD]),
+        ("agent_may_change_a_mode", libc::SYS_fchmod, &[0, 0o755]),
+        ("agent_may_create_a_file", libc::SYS_openat, &[AT_CWD, 0, CREATE, 0o644]),
+        ("what_lies_where_no_mode_is_asked_is_no_mode", libc::SYS_openat, &[AT_CWD, 0, 0, 0o6755]),
         ("agent_may_unshare_its_descriptors", libc::SYS_unshare, &[bits(libc::CLONE_FILES)]),
         ("agent_may_open_internet_sockets", libc::SYS_socket, &[bits(libc::AF_INET), 1, 0]),
         ("agent_may_open_local_sockets", libc::SYS_socket, &[bits(libc::AF_UNIX), 1, 0]),

@@ -148,7 +148,7 @@ fn terminated(identity: Identity) -> anyhow::Result<()> {
     send(&running, Signal::SIGTERM)?;
     ensure_code(&running.end()?, 143)?;
     stage.nobody_is_alive()?;
-    stage.ended_once("signal")
+    stage.ended_once("user")
 }
 
 /// Whenever in a launch the signal comes, the run ends, and nothing is left open.
