@@ -12,7 +12,7 @@ use super::args::RunArgs;
 use crate::failure::Failure;
 use crate::policy;
 use crate::report::{ReportFile, Style, summary};
-use crate::start::{self, Request, Say};
+use crate::start::{self, Desk, Request, Say};
 use crate::surroundings::Surroundings;
 use crate::workspace::{self, PlaceError};
 
@@ -60,7 +60,8 @@ pub(super) fn run(
     let state = StateDir::open(&surroundings.state_dir())
         .map_err(|error| Failure::setup(error).with_hint(start::STATE_HINT))?;
     close_dead_runs(&state, &clock, say, notes)?;
-    let ended = start::run(&request, &state, &clock, say, notes);
+    let desk = &mut Desk { state: &state, clock: &clock, say, notes: &mut *notes };
+    let ended = start::run(&request, desk);
     conclude(report.as_ref(), &state, &run, say, notes)?;
     let outcome = ended?;
     if outcome.ended_by == EndedBy::Setup {

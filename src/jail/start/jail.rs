@@ -3,13 +3,11 @@
 //! Neither way weakens a promise silently: what is in force is in `isolation.applied`.
 
 use std::ffi::OsStr;
-use std::io::Write;
 
 use kvro_sandbox::{Host, LaunchError, Plan, Starting, Step, launch};
 
 use super::kit::Kit;
-use super::say::Say;
-use super::story::Request;
+use super::story::{Desk, Request};
 use crate::failure::Failure;
 use crate::plan::{Caches, Ingredients, Layers, Person, RootCaller, compose, person};
 use crate::supervise::Streams;
@@ -32,8 +30,7 @@ pub(super) fn bring_up(
     kit: &Kit,
     layers: &Layers,
     streams: Streams,
-    say: Say,
-    notes: &mut dyn Write,
+    desk: &mut Desk<'_>,
 ) -> Result<Launched, Failure> {
     let (mut root, mut caches) = (RootCaller::Substitute, Caches::Layered);
     loop {
@@ -46,14 +43,18 @@ pub(super) fn bring_up(
             {
                 root = RootCaller::Renamed;
                 let what = format!("{} cannot be idmapped", path.display());
-                say.warning(notes, &what, "run as an ordinary user, or on another filesystem");
+                desk.say.warning(
+                    desk.notes,
+                    &what,
+                    "run as an ordinary user, or on another filesystem",
+                );
             }
             Err(LaunchError::Step { step: Step::Overlay(path), .. })
                 if caches == Caches::Layered =>
             {
                 caches = Caches::ReadOnly;
                 let what = format!("no overlay over {}: caches are read-only", path.display());
-                say.warning(notes, &what, "load the kernel's overlay module");
+                desk.say.warning(desk.notes, &what, "load the kernel's overlay module");
             }
             Err(error) => {
                 let failure = Failure::launch(error, &Host::probe());

@@ -11,4 +11,4 @@ mod story;
 pub use dry_run::dry_run;
 pub use kit::Kit;
 pub use say::Say;
-pub use story::{Request, STATE_HINT, run};
+pub use story::{Desk, Request, STATE_HINT, run};

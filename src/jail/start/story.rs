@@ -1,6 +1,7 @@
 //! A run from its first event to its last.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,23 +41,37 @@ pub struct Request<'r> {
     pub grace: Duration,
 }
 
+/// Where a run is kept and said.
+pub struct Desk<'d> {
+    pub state: &'d StateDir,
+    pub clock: &'d Clock,
+    pub say: Say,
+    pub notes: &'d mut dyn Write,
+}
+
+impl fmt::Debug for Desk<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("state", self.state).finish_non_exhaustive()
+    }
+}
+
+/// What to do when nothing can be put on record.
+pub const STATE_HINT: &str = "what happens in a jail must be on record: make the state directory \
+                              ($XDG_STATE_HOME, else ~/.local/state) writable for you alone, or \
+                              free some space";
+
 /// Runs `request` to its end; everything that happened is in the closed ledger then.
 ///
 /// An error means that nothing was run.
-pub fn run(
-    request: &Request<'_>,
-    state: &StateDir,
-    clock: &Clock,
-    say: Say,
-    notes: &mut dyn Write,
-) -> Result<Outcome, Failure> {
-    let layers = Layers::take(state.path(), request.workspace).map_err(Failure::setup)?;
+pub fn run(request: &Request<'_>, desk: &mut Desk<'_>) -> Result<Outcome, Failure> {
+    let layers = Layers::take(desk.state.path(), request.workspace).map_err(Failure::setup)?;
     let redactions = redactions(request).map_err(Failure::setup)?;
-    let (ledger, recorder) = Ledger::open(state, request.run.clone(), clock.clone(), redactions)
+    let (run, clock) = (request.run.clone(), desk.clock.clone());
+    let (ledger, recorder) = Ledger::open(desk.state, run, clock, redactions)
         .map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
     let started = Instant::now();
     recorder.record(Actor::Supervisor, Event::RunStarted(run_started(request)));
-    let told = tell(request, &layers, state, clock, &recorder, say, notes);
+    let told = tell(request, &layers, &recorder, desk);
     let outcome = match &told {
         Ok(outcome) => outcome.clone(),
         Err(failure) => Outcome {
@@ -84,24 +99,18 @@ pub fn run(
     }
 }
 
-pub const STATE_HINT: &str = "what happens in a jail must be on record: make the state directory ($XDG_STATE_HOME, else \
-     ~/.local/state) writable for you alone, or free some space";
-
 fn tell(
     request: &Request<'_>,
     layers: &Layers,
-    state: &StateDir,
-    clock: &Clock,
     recorder: &Recorder,
-    say: Say,
-    notes: &mut dyn Write,
+    desk: &mut Desk<'_>,
 ) -> Result<Outcome, Failure> {
     let command = request.command.first().map(OsString::as_os_str);
     let kit = Kit::gather(request.surroundings, request.loaded, request.workspace, command)
         .map_err(Failure::setup)?;
     debug!(masks = kit.masks.len(), "looked over the workspace and the home");
     let streams = streams();
-    let launched = bring_up(request, &kit, layers, streams, say, notes)?;
+    let launched = bring_up(request, &kit, layers, streams, desk)?;
     debug!("the jail is made");
     // Nothing runs before what it runs in is on record.
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
@@ -110,7 +119,7 @@ fn tell(
     debug!("the isolation is on record");
     let ends = EndRequests::default();
     watch_ledger(recorder, ends.clone());
-    let budget = Arc::new(budget(request, recorder, &ends, say).map_err(Failure::setup)?);
+    let budget = Arc::new(budget(request, recorder, &ends, desk.say).map_err(Failure::setup)?);
     let book = Arc::new(AddressBook::default());
     let net = &request.loaded.policy.net;
     let config = door::config(net, kit.extra_ca, kit.ca, Arc::clone(&book));
@@ -119,7 +128,7 @@ fn tell(
     let listeners = listeners(&mut starting);
     let gate: Arc<dyn kvro_proxy::gate::Gate> = Arc::<Budget>::clone(&budget);
     let door = Door::open(config, listeners, gate, recorder.clone()).map_err(Failure::setup)?;
-    say.line(notes, &opening_line(request, state));
+    desk.say.line(desk.notes, &opening_line(request, desk.state));
     let session = Session {
         starting,
         masks: &plan.masks,
@@ -133,10 +142,10 @@ fn tell(
         max_wall: request.loaded.policy.limits.max_wall,
         program: plan.command.program.to_string_lossy().into_owned(),
     };
-    let status = status(request, clock.now().to_string(), budget);
+    let status = status(request, desk.clock.now().to_string(), budget);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the runtime").map_err(Failure::setup)?;
-    let run_dir = state.run_dir(request.run);
+    let run_dir = desk.state.run_dir(request.run);
     debug!("the door is open");
     let outcome = runtime.block_on(live(session, &run_dir, status));
     // Connections in flight end here; each settles what it may have cost.
