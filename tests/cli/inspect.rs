@@ -123,3 +123,11 @@ fn what_is_on_record_is_listed_shown_and_verified() {
     assert_eq!(broken.code, 1, "{broken:?}");
     assert_eq!(broken.lines()[0], format!("{run}  BROKEN at entry 1: was changed"));
 }
+
+#[test]
+fn what_is_asked_about_reaches_the_terminal_harmless() {
+    let world = World::new();
+    let ran = world.call(&["explain", "path", "a\u{1b}[2Jb"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!ran.text().contains('\u{1b}') && ran.text().contains("[2Jb"), "{ran:?}");
+}

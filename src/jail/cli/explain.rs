@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::Selection;
 use crate::policy::{Entry, EnvAnswer, Loaded, NetMode, PathAnswer, lexical};
+use crate::report::harmless;
 use crate::surroundings::Surroundings;
 use crate::workspace::{HomeView, SYSTEM_TREES, probe};
 
@@ -196,7 +197,7 @@ impl Answer {
     }
 
     fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        writeln!(out, "{} {}", self.about, self.meaning)?;
+        writeln!(out, "{} {}", harmless(&self.about), self.meaning)?;
         if let (Some(rule), Some(origin)) = (&self.rule, &self.origin) {
             writeln!(out, "  by `{rule}` in {origin}")?;
         }
