@@ -32,7 +32,8 @@ pub fn abi() -> u32 {
 }
 
 /// Rights that kernels with version `abi` lack, by name.
-pub(crate) fn missing(abi: u32) -> Vec<String> {
+#[must_use]
+pub fn missing(abi: u32) -> Vec<String> {
     let since = [(5, "landlock.ioctl_dev"), (6, "landlock.scope"), (9, "landlock.resolve_unix")];
     let missing = since.into_iter().filter(|(version, _)| abi < *version);
     missing.map(|(_, name)| name.to_owned()).collect()

@@ -24,7 +24,7 @@ mod sys;
 mod wire;
 
 pub use host::Host;
-pub use landlock::abi as landlock_abi;
+pub use landlock::{abi as landlock_abi, missing as landlock_missing};
 pub use launch::{Door, Ended, Jail, JailEvent, LaunchError, Starting, launch};
 pub use limits::{Confinement, Resources};
 pub use observe::{Attempt, Observation, Observer, RefusedConnect};

@@ -14,7 +14,7 @@ use kvro_ledger::event::{
 use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, RunId, StateDir};
 use kvro_proxy::price::{PriceRow, PriceTable};
 use kvro_proxy::{AddressBook, Door, Listeners};
-use kvro_sandbox::{Host, landlock_abi};
+use kvro_sandbox::{landlock_abi, landlock_missing};
 use nix::unistd::getuid;
 use tracing::debug;
 
@@ -173,6 +173,7 @@ fn words(command: &[OsString]) -> Vec<String> {
 fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
     let identity = launched.person.identity;
     let (inside, kernel) = (identity.inside.uid, identity.kernel.uid);
+    let abi = landlock_abi();
     let layer = |name: &str, detail: String| Layer { name: name.to_owned(), detail };
     let caches = match launched.caches {
         Caches::Layered => "writable in a private layer",
@@ -187,11 +188,11 @@ fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
             layer("caches", caches.to_owned()),
             layer("network_namespace", format!("door on {:?}", launched.plan.door_ports)),
             layer("other_namespaces", "pid, ipc, uts, cgroup".to_owned()),
-            layer("landlock", format!("abi {}", landlock_abi())),
+            layer("landlock", format!("abi {abi}")),
             layer("seccomp", "static filters, connect judged".to_owned()),
             layer("resources", launched.starting.jail.confinement().as_str().to_owned()),
         ],
-        missing: Host::probe().missing_rights(),
+        missing: landlock_missing(abi),
     }
 }
 

@@ -14,23 +14,15 @@ const IOCTL_NOTIF_ID_VALID: libc::c_ulong = 0x4008_2102;
 ///
 /// The caller must have set `no_new_privs`.
 pub(crate) fn install_with_listener(filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
-    let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: `program` points into `filter`, which outlives the call, and the kernel copies the
-    // instructions before it returns; it never writes to them.
-    let raw = check(unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-            std::ptr::from_ref(&program),
-        )
-    })?;
-    owned(raw)
+    owned(install(filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?)
 }
 
 /// Installs `filter` on the calling thread. The caller must have set `no_new_privs`.
 pub(crate) fn install_filter(filter: &[libc::sock_filter]) -> io::Result<()> {
+    install(filter, 0).map(drop)
+}
+
+fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // SAFETY: `program` points into `filter`, which outlives the call, and the kernel copies the
@@ -39,11 +31,10 @@ pub(crate) fn install_filter(filter: &[libc::sock_filter]) -> io::Result<()> {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            0,
+            flags,
             std::ptr::from_ref(&program),
         )
-    })?;
-    Ok(())
+    })
 }
 
 /// The kernel's Landlock version (landlock(7)).
