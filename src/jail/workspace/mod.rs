@@ -6,6 +6,7 @@ mod place;
 mod program;
 mod real;
 mod scan;
+mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -13,4 +14,5 @@ mod tests;
 pub use home::{HomeView, SYSTEM_TREES, Shown, probe};
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
-pub use scan::{Kind, Match, Matches, ScanError, scan};
+pub use scan::{Match, Matches, ScanError, scan};
+pub use walk::Kind;

@@ -1,9 +1,8 @@
 //! Finds what the policy closes: one walk over the workspace before the launch.
 //!
-//! Nothing is left out of the walk (hidden files, ignored files, version control, other
-//! filesystems mounted below), since what is not found here is not covered. No link is followed.
-//! A directory that matches as a whole is one match and is not entered. A directory that cannot be
-//! read is hidden: whoever owns it could open it up again from inside.
+//! Nothing is left out of the walk, since what is not found here is not covered. A directory that
+//! matches as a whole is one match and is not entered. A directory that cannot be read is hidden:
+//! whoever owns it could open it up again from inside.
 
 use std::fs;
 use std::io;
@@ -12,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use globset::{GlobSet, GlobSetBuilder};
-use ignore::{DirEntry, WalkBuilder, WalkParallel, WalkState};
 
 use super::real::real_path;
+use super::walk::{Entry, FEW, Kind, Next, Unreadable, walk};
 use crate::policy::FileRules;
 
 /// What is in the workspace that the policy closes. Paths are relative to it, sorted, each once.
@@ -32,18 +31,6 @@ pub struct Match {
     pub kind: Kind,
 }
 
-/// What a match is on the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// A directory, to be covered as a whole.
-    Dir,
-    /// Anything else that a file can be mounted over: also a FIFO, a socket, a device.
-    File,
-    /// A link. A mount over it would land on its target, which is a match of its own where it lies
-    /// in the workspace.
-    Link,
-}
-
 /// The workspace cannot be walked.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot look through the workspace at {}", path.display())]
@@ -53,37 +40,27 @@ pub struct ScanError {
     cause: io::Error,
 }
 
-/// Walks `workspace`, a path without links, with as many threads as there are processors.
+/// Walks `workspace`, a path without links.
 pub fn scan(workspace: &Path, files: &FileRules) -> Result<Matches, ScanError> {
+    scan_alone(FEW, workspace, files)
+}
+
+/// [`scan`], on this thread up to `few` names.
+pub(super) fn scan_alone(
+    few: usize,
+    workspace: &Path,
+    files: &FileRules,
+) -> Result<Matches, ScanError> {
     let any = any_of(files).map_err(|cause| ScanError {
         path: workspace.to_owned(),
         cause: io::Error::other(cause),
     })?;
     let found = Mutex::new(Found::default());
-    walker(workspace).run(|| {
-        Box::new(|entry| {
-            let step = visit(workspace, files, &any, entry);
-            if matches!(step, Step::Onward) {
-                return WalkState::Continue;
-            }
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            match step {
-                Step::Onward => WalkState::Continue,
-                Step::Hide(hit) => {
-                    found.hidden.push(hit);
-                    WalkState::Skip
-                }
-                // Something below a protected directory may be hidden, which is more.
-                Step::Protect(hit) => {
-                    found.protected.push(hit);
-                    WalkState::Continue
-                }
-                Step::Fail(error) => {
-                    found.failed.get_or_insert(error);
-                    WalkState::Quit
-                }
-            }
-        })
+    walk(few, workspace, |entry| match visit(workspace, files, &any, entry) {
+        Step::Onward => Next::Onward,
+        step @ (Step::Hide(_) | Step::Protect(_) | Step::Fail(_)) => {
+            found.lock().unwrap_or_else(PoisonError::into_inner).take(step)
+        }
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = found.failed.take() {
@@ -102,15 +79,33 @@ struct Found {
     failed: Option<ScanError>,
 }
 
+impl Found {
+    /// Keeps what `step` found and says how to go on.
+    fn take(&mut self, step: Step) -> Next {
+        match step {
+            Step::Onward => Next::Onward,
+            Step::Hide(hit) => {
+                self.hidden.push(hit);
+                Next::Skip
+            }
+            // Something below a protected directory may be hidden, which is more.
+            Step::Protect(hit) => {
+                self.protected.push(hit);
+                Next::Onward
+            }
+            Step::Fail(error) => {
+                self.failed.get_or_insert(error);
+                Next::Stop
+            }
+        }
+    }
+}
+
 enum Step {
     Onward,
     Hide(Match),
     Protect(Match),
     Fail(ScanError),
-}
-
-fn walker(workspace: &Path) -> WalkParallel {
-    WalkBuilder::new(workspace).standard_filters(false).follow_links(false).build_parallel()
 }
 
 /// All patterns at once, since nearly every path matches none.
@@ -122,26 +117,18 @@ fn any_of(files: &FileRules) -> Result<GlobSet, globset::Error> {
     set.build()
 }
 
-fn visit(
-    workspace: &Path,
-    files: &FileRules,
-    any: &GlobSet,
-    entry: Result<DirEntry, ignore::Error>,
-) -> Step {
-    let entry = match entry {
-        Ok(entry) => entry,
-        Err(error) => return unreadable(workspace, error),
+fn visit(workspace: &Path, files: &FileRules, any: &GlobSet, entry: Entry) -> Step {
+    let (path, kind) = match entry {
+        Ok(seen) => seen,
+        Err(unreadable) => return closed(workspace, unreadable),
     };
-    let Ok(path) = entry.path().strip_prefix(workspace) else {
+    let Ok(path) = path.strip_prefix(workspace) else {
         return Step::Onward;
     };
-    if path.as_os_str().is_empty() {
-        return Step::Onward;
-    }
     if !any.is_match(path) {
         return Step::Onward;
     }
-    let hit = || Match { path: path.to_owned(), kind: kind_of(&entry) };
+    let hit = || Match { path: path.to_owned(), kind };
     if files.hide.covers_unit(path).is_some() {
         Step::Hide(hit())
     } else if files.protect.covers_unit(path).is_some() {
@@ -151,39 +138,15 @@ fn visit(
     }
 }
 
-fn kind_of(entry: &DirEntry) -> Kind {
-    match entry.file_type() {
-        Some(kind) if kind.is_dir() => Kind::Dir,
-        Some(kind) if kind.is_symlink() => Kind::Link,
-        Some(_) | None => Kind::File,
-    }
-}
-
 /// What vanished during the walk is not there to be covered. What cannot be read is hidden.
-fn unreadable(workspace: &Path, error: ignore::Error) -> Step {
-    let path = path_of(&error).unwrap_or(workspace).to_owned();
-    let cause = error.into_io_error().unwrap_or_else(|| io::ErrorKind::Other.into());
+fn closed(workspace: &Path, Unreadable { path, cause }: Unreadable) -> Step {
+    let path = path.unwrap_or_else(|| workspace.to_owned());
     match (cause.kind(), path.strip_prefix(workspace)) {
         (io::ErrorKind::NotFound, Ok(below)) if !below.as_os_str().is_empty() => Step::Onward,
         (io::ErrorKind::PermissionDenied, Ok(below)) if !below.as_os_str().is_empty() => {
             Step::Hide(Match { path: below.to_owned(), kind: Kind::Dir })
         }
         _ => Step::Fail(ScanError { path, cause }),
-    }
-}
-
-fn path_of(error: &ignore::Error) -> Option<&Path> {
-    match error {
-        ignore::Error::WithPath { path, .. } => Some(path),
-        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => {
-            path_of(err)
-        }
-        ignore::Error::Partial(_)
-        | ignore::Error::Loop { .. }
-        | ignore::Error::Io(_)
-        | ignore::Error::Glob { .. }
-        | ignore::Error::UnrecognizedFileType(_)
-        | ignore::Error::InvalidDefinition => None,
     }
 }
 
@@ -217,19 +180,15 @@ fn add_other_names(workspace: &Path, hidden: &mut Vec<Match>) {
         return;
     }
     let names = Mutex::new(Vec::new());
-    walker(workspace).run(|| {
-        Box::new(|entry| {
-            let Ok(entry) = entry else {
-                return WalkState::Continue;
-            };
-            let inode = entry.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
-            let is_one = inode.is_ok_and(|inode| inodes.contains(&inode));
-            if let (true, Ok(path)) = (is_one, entry.path().strip_prefix(workspace)) {
-                let hit = Match { path: path.to_owned(), kind: Kind::File };
-                names.lock().unwrap_or_else(PoisonError::into_inner).push(hit);
-            }
-            WalkState::Continue
-        })
+    walk(FEW, workspace, |entry| {
+        let Ok((path, _)) = entry else { return Next::Onward };
+        let inode = fs::symlink_metadata(&path).map(|metadata| (metadata.dev(), metadata.ino()));
+        let is_one = inode.is_ok_and(|inode| inodes.contains(&inode));
+        if let (true, Ok(below)) = (is_one, path.strip_prefix(workspace)) {
+            let hit = Match { path: below.to_owned(), kind: Kind::File };
+            names.lock().unwrap_or_else(PoisonError::into_inner).push(hit);
+        }
+        Next::Onward
     });
     hidden.extend(names.into_inner().unwrap_or_else(PoisonError::into_inner));
 }

@@ -82,7 +82,11 @@ impl Host {
     }
 
     fn scan(&self, fs_lines: &str) -> Matches {
-        scan(&self.surroundings.cwd, &self.rules(fs_lines)).unwrap()
+        let (workspace, rules) = (&self.surroundings.cwd, self.rules(fs_lines));
+        let alone = scan::scan_alone(usize::MAX, workspace, &rules).unwrap();
+        // With more than a few names the walk is another one.
+        assert_eq!(scan::scan_alone(0, workspace, &rules).unwrap(), alone);
+        alone
     }
 }
 
@@ -364,6 +368,8 @@ fn a_workspace_without_matches_has_none() {
     let host = Host::new();
     host.write("work/src/main.rs", "x");
     assert_eq!(host.scan("hide = [\"**/.env\"]\nprotect = [\"infra/**\"]"), Matches::default());
-    let nowhere = scan(Path::new("/nowhere/at/all"), &FileRules::default());
-    assert!(nowhere.is_err_and(|error| error.to_string().contains("/nowhere/at/all")));
+    for few in [0, 1] {
+        let nowhere = scan::scan_alone(few, Path::new("/nowhere/at/all"), &FileRules::default());
+        assert!(nowhere.is_err_and(|error| error.to_string().contains("/nowhere/at/all")));
+    }
 }
