@@ -6,9 +6,9 @@
 //! minutes of that they are thrown away, as overlayfs asks (Documentation/filesystems/overlayfs.rst,
 //! "Volatile mount").
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -48,8 +48,15 @@ impl Trust {
         self.note(caches)
     }
 
+    /// Written in place: a file that is cut to nothing first is flushed at its close by
+    /// filesystems that guard such a replacement (ext4's `auto_da_alloc`), which takes milliseconds.
     pub(super) fn note(&self, caches: &Path) -> io::Result<()> {
-        fs::write(caches.join(NOTE), &self.boot_id)
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let mut note = options.open(caches.join(NOTE))?;
+        note.write_all(self.boot_id.as_bytes())?;
+        let len = u64::try_from(self.boot_id.len()).unwrap_or(u64::MAX);
+        if note.metadata()?.len() == len { Ok(()) } else { note.set_len(len) }
     }
 
     fn is_whole(&self, caches: &Path) -> bool {
@@ -102,6 +109,15 @@ mod tests {
         let now = UNIX_EPOCH.elapsed().unwrap();
         assert!(layer_after(&start("first", now)));
         assert!(layer_after(&start("second", now + SETTLED * 2)));
+    }
+
+    #[test]
+    fn a_note_holds_the_last_start_and_nothing_of_the_one_before() {
+        let caches = tempfile::tempdir().unwrap();
+        for boot_id in ["a-long-name", "short", ""] {
+            start(boot_id, Duration::ZERO).note(caches.path()).unwrap();
+            assert_eq!(fs::read_to_string(caches.path().join(NOTE)).unwrap(), boot_id);
+        }
     }
 
     #[test]

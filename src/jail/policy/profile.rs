@@ -85,7 +85,7 @@ impl Profiles {
         let always = ALWAYS.into_iter().map(builtin_profile).collect::<Result<Vec<_>, _>>()?;
         let agent = match name {
             Some(name) => builtin_profile(name)?,
-            None => guess(command)?,
+            None => guess(command, &always)?,
         };
         Ok(Self { agent, always })
     }
@@ -112,11 +112,20 @@ pub fn builtin_profile(name: &str) -> Result<Profile, PolicyError> {
     parse(&Source { layer: format!("profile:{name}").into(), body: text.into(), anchors: nowhere })
 }
 
-fn guess(command: Option<&OsStr>) -> Result<Profile, PolicyError> {
+/// The profile that knows `command`; those in `read` need not be read again.
+fn guess(command: Option<&OsStr>, read: &[Profile]) -> Result<Profile, PolicyError> {
     let base = command.and_then(|command| Path::new(command).file_name()).and_then(OsStr::to_str);
+    let Some(base) = base else { return builtin_profile(GENERIC) };
+    let knows = |profile: &Profile| profile.commands.iter().any(|known| known == base);
+    if let Some(profile) = read.iter().find(|profile| knows(profile)) {
+        return Ok(profile.clone());
+    }
     for name in builtin::profile_names() {
+        if read.iter().any(|profile| profile.name == name) {
+            continue;
+        }
         let profile = builtin_profile(name)?;
-        if base.is_some_and(|base| profile.commands.iter().any(|known| known == base)) {
+        if knows(&profile) {
             return Ok(profile);
         }
     }
