@@ -6,8 +6,8 @@
 //! domain), and the kernel ignores signals to it from inside.
 
 use std::convert::Infallible;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -26,61 +26,69 @@ use crate::exec;
 use crate::identity;
 use crate::landlock;
 use crate::limits;
-use crate::mounts::{self, Prepared};
-use crate::net;
+use crate::mounts;
+use crate::net::{self, Network};
 use crate::plan::{Plan, Stream};
 use crate::pty::Terminal;
 use crate::seccomp;
-use crate::stage::die_with_supervisor;
+use crate::stage::{die_with_supervisor, read_plan, single};
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, Born};
-use crate::wire::{Channel, FromJail, ToJail};
+use crate::wire::{Channel, FromAgent, FromJail, ToAgent, ToJail, ToPid1};
 
 /// Runs pid 1 to its end and returns its exit code.
-pub(crate) fn run(plan: &Plan, prepared: Prepared, channel: &Channel, mapped: OwnedFd) -> u8 {
-    match live(plan, prepared, channel, mapped) {
+pub(crate) fn run(channel: &Channel, from_stage: Channel) -> u8 {
+    match live(channel, from_stage) {
         Ok(code) => code,
         Err(failed) => {
             // A supervisor that is gone needs no report.
             drop(channel.send(&FromJail::Failed(failed), &[]));
-            125
+            NOT_MADE
         }
     }
 }
 
-fn live(
-    plan: &Plan,
-    prepared: Prepared,
-    channel: &Channel,
-    mapped: OwnedFd,
-) -> Result<u8, StepFailed> {
+/// The exit code of a pid 1 that never ran its command; the supervisor knows why.
+const NOT_MADE: u8 = 125;
+
+fn live(channel: &Channel, from_stage: Channel) -> Result<u8, StepFailed> {
     die_with_supervisor(channel).during(|| Step::EnterNamespaces)?;
-    let mut byte = [0];
-    let told = File::from(mapped).read(&mut byte).during(|| Step::MapIdentity)?;
-    if told == 0 {
-        // The stage failed and has said why.
-        return Ok(125);
-    }
-    let (terminal, decoys, sockets) = build(plan, prepared, channel)?;
+    sys::join_new_session_keyring().during(|| Step::LeaveKeyring)?;
+    mounts::detach_from_host().during(|| Step::NewRoot)?;
+    let network = Network::raise()?;
+    let Some((ToPid1::Plan, fds)) = from_stage.receive().during(|| Step::ReadPlan)? else {
+        // The stage failed and has said why, or nobody wants this jail any more.
+        return Ok(NOT_MADE);
+    };
+    let plan = single(fds).and_then(|memory| read_plan(&memory)).during(|| Step::ReadPlan)?;
+    let (terminal, decoys, sockets) = build(&plan, &network, channel, from_stage)?;
     creds::drop_all().during(|| Step::DropPrivileges)?;
-    report_ready(channel, &sockets, decoys.as_ref(), terminal.as_ref())?;
-    drop((decoys, sockets));
-    match channel.receive::<ToJail>().during(|| Step::Report)? {
-        Some((ToJail::Go, _)) => {}
-        _ => return Ok(125),
-    }
     let signals = block_signals().during(|| Step::Fork)?;
     lead_session(terminal.as_ref()).during(|| Step::NewSession)?;
+    let (gate, agent_side) = Channel::pair().during(|| Step::Fork)?;
     match sys::fork().during(|| Step::Fork)? {
         Born::Child => {
-            let Err(failed) = become_agent(plan, channel, terminal);
+            drop((gate, decoys, sockets));
+            let Err(failed) = become_agent(&plan, channel, &agent_side, terminal);
             let code = if failed.errno == libc::ENOENT { 127 } else { 126 };
             drop(channel.send(&FromJail::Failed(failed), &[]));
             sys::exit_now(code)
         }
         Born::Parent { child } => {
-            drop(terminal);
+            drop(agent_side);
             prctl::set_dumpable(false).during(|| Step::DropPrivileges)?;
+            let Some((FromAgent::Armed, _)) = gate.receive().during(|| Step::Report)? else {
+                // It failed and has said why.
+                return Ok(NOT_MADE);
+            };
+            report_ready(channel, &sockets, decoys.as_ref(), terminal.as_ref())?;
+            drop((decoys, sockets, terminal));
+            match channel.receive::<ToJail>().during(|| Step::Report)? {
+                // One that has died meanwhile is collected like one that dies later.
+                Some((ToJail::Go, _)) => drop(gate.send(&ToAgent::Go, &[])),
+                _ => return Ok(NOT_MADE),
+            }
+            drop(gate);
             serve(Pid::from_raw(child), channel, &signals).during(|| Step::Report)
         }
     }
@@ -89,14 +97,14 @@ fn live(
 /// Everything that takes capabilities, in the one order that works.
 fn build(
     plan: &Plan,
-    prepared: Prepared,
+    network: &Network,
     channel: &Channel,
+    from_stage: Channel,
 ) -> Result<(Option<Terminal>, Option<OwnedFd>, net::Sockets), StepFailed> {
-    sys::join_new_session_keyring().during(|| Step::LeaveKeyring)?;
-    mounts::detach_from_host().during(|| Step::NewRoot)?;
     // Sources are opened as the caller, who may own directories that nobody else can enter.
-    let sources = prepared.by_jail(plan)?;
-    let sockets = net::open(&plan.door_ports)?;
+    let sources = mounts::sources(plan, &from_stage)?;
+    drop(from_stage);
+    let sockets = network.open(&plan.door_ports)?;
     identity::become_inside(plan.identity).during(|| Step::BecomeAgentUser)?;
     // Both were cleared by the change of user.
     prctl::set_dumpable(true).during(|| Step::BecomeAgentUser)?;
@@ -132,10 +140,12 @@ fn report_ready(
     channel.send(&ready, &fds).during(|| Step::Report)
 }
 
-/// Turns this process into the agent. Every step is one-way; an error leaves only exit.
+/// Turns this process into the agent: puts every layer in force, waits at the gate, runs the
+/// command. Every step is one-way; an error leaves only exit.
 fn become_agent(
     plan: &Plan,
     channel: &Channel,
+    gate: &Channel,
     terminal: Option<Terminal>,
 ) -> Result<Infallible, StepFailed> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0)).during(|| Step::NewSession)?;
@@ -156,6 +166,11 @@ fn become_agent(
     drop(listener);
     // Last: the filter forbids most of the lines above.
     seccomp::install().during(|| Step::Seccomp)?;
+    gate.send(&FromAgent::Armed, &[]).during(|| Step::Report)?;
+    let Some((ToAgent::Go, _)) = gate.receive().during(|| Step::Report)? else {
+        // Nobody wants it any more, and nobody is left to be told.
+        sys::exit_now(NOT_MADE)
+    };
     // Nothing but the three streams reaches the agent, whatever a library forgot to mark.
     sys::close_on_exec_from(3).during(|| Step::Execute)?;
     exec::replace(&plan.command).during(|| Step::Execute)

@@ -1,21 +1,23 @@
-//! The supervisor's side of a launch, and of the jail while it lives.
+//! The supervisor's side of a launch.
+//!
+//! The stage is started first and makes what no plan changes (its processes, their namespaces)
+//! while the supervisor still reads policies and looks over the workspace.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
+use crate::jail::{Jail, Pid1};
 use crate::limits::{Cgroup, Confinement, Resources};
 use crate::plan::Plan;
 use crate::stage::STAGE_ARGUMENT;
 use crate::step::{Step, StepFailed};
-use crate::sys;
-use crate::wire::{Channel, FromJail, ToJail};
+use crate::wire::{Channel, FromJail, ToStage};
 
 /// Why a jail could not be made. Nothing was run.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +40,13 @@ impl From<StepFailed> for LaunchError {
     }
 }
 
-/// A jail that is complete and waits for [`Jail::go`].
+/// A jail that is complete, every layer of it in force, and waits for [`Jail::go`].
 #[derive(Debug)]
 pub struct Starting {
     pub jail: Jail,
     pub door: Door,
+    /// The command's `connect` calls arrive here.
+    pub connects: OwnedFd,
     /// Decoys by their place in the plan's masks.
     pub decoys: Option<OwnedFd>,
     /// The outer side of the jail's terminal.
@@ -58,49 +62,93 @@ pub struct Door {
     pub tap: OwnedFd,
 }
 
-/// What the jail tells while it lives.
+/// A jail whose processes exist and know nothing yet. Dropping it ends them.
 #[derive(Debug)]
-pub enum JailEvent {
-    /// The agent's notifications arrive here; it will run its program next.
-    Listener(OwnedFd),
-    /// The command was stopped by this signal.
-    Stopped(i32),
-    /// The command is over, and everything else in the jail with it.
-    Ended(Ended),
-    /// The command was never run.
-    NotRun(LaunchError),
+pub struct Stage {
+    process: Child,
+    /// Taken by the launch.
+    channel: Option<Channel>,
 }
 
-/// How the command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    Exited(u8),
-    Signaled(i32),
+impl Stage {
+    /// Starts the stage.
+    ///
+    /// To be called on a thread that lives as long as the jail shall: the kernel ties a child's
+    /// parent-death signal to the thread that made it.
+    pub fn start() -> Result<Self, LaunchError> {
+        let (channel, jail_end) = Channel::pair().map_err(LaunchError::Spawn)?;
+        // The jail alone holds its end from here on, and its death is an end of file here.
+        let process = spawn(&jail_end).map_err(LaunchError::Spawn)?;
+        Ok(Self { process, channel: Some(channel) })
+    }
+
+    /// Builds the jail of `plan` and stops short of running its command. `name` tells control
+    /// groups apart.
+    pub fn launch(mut self, plan: &Plan, name: &str) -> Result<Starting, LaunchError> {
+        let channel = self.channel.take().ok_or(LaunchError::Silent)?;
+        let started = assemble(plan, name, channel);
+        self.process.wait().map_err(LaunchError::Spawn)?;
+        started
+    }
 }
 
-/// A jail's pid 1, from outside. Dropping it kills the jail.
-#[derive(Debug)]
-pub struct Jail {
-    channel: Channel,
-    pidfd: OwnedFd,
-    confinement: Confinement,
-    /// Held so that it is removed after the last process.
-    _cgroup: Option<Cgroup>,
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let Some(channel) = self.channel.take() else { return };
+        // No plan comes any more: both processes end. Nothing can be done about a failure here,
+        // and closing the socket has the same effect a little later.
+        drop(channel.finish_sending());
+        drop(self.process.wait());
+        if let Ok(Some((FromJail::Born { pid }, _))) = channel.receive() {
+            drop(Pid1::adopt(pid));
+        }
+    }
 }
 
-/// Builds the jail of `plan` and stops short of running its command.
-///
-/// To be called on a thread that lives as long as the jail shall: the kernel ties a child's
-/// parent-death signal to the thread that made it. `name` tells control groups apart.
-pub fn launch(plan: &Plan, name: &str) -> Result<Starting, LaunchError> {
-    let (channel, jail_end) = Channel::pair().map_err(LaunchError::Spawn)?;
+fn spawn(channel: &Channel) -> io::Result<Child> {
+    fcntl(channel.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    #[expect(clippy::disallowed_methods, reason = "this is the launcher")]
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("kvro-jail").arg(STAGE_ARGUMENT).env_clear();
+    command.arg(channel.as_fd().as_raw_fd().to_string());
+    command.spawn()
+}
+
+/// Hands the plan over and collects what the stage, pid 1 and the agent's process report until
+/// the jail is complete.
+fn assemble(plan: &Plan, name: &str, channel: Channel) -> Result<Starting, LaunchError> {
+    let receive = || channel.receive::<FromJail>().map_err(LaunchError::Spawn);
+    let (pid, pid_1) = match receive()? {
+        Some((FromJail::Born { pid }, _)) => (pid, Pid1::adopt(pid).map_err(LaunchError::Spawn)?),
+        Some((FromJail::Failed(failed), _)) => return Err(failed.into()),
+        _ => return Err(LaunchError::Silent),
+    };
+    // Before pid 1 forks, so that all that comes after it is in the group.
+    let confined = confine(&plan.resources, name, pid);
     let memory = sealed(plan).map_err(LaunchError::Spawn)?;
-    let mut stage = spawn_stage(&memory, &jail_end).map_err(LaunchError::Spawn)?;
-    // From here on the jail alone holds its end, and its death is an end of file here.
-    drop((memory, jail_end));
-    let started = assemble(plan, name, channel);
-    stage.wait().map_err(LaunchError::Spawn)?;
-    started
+    // Whoever is gone by now has said why.
+    drop(channel.send(&ToStage::Plan, &[memory.as_fd()]));
+    let mut connects = None;
+    loop {
+        match receive()? {
+            Some((FromJail::Listener, mut fds)) => connects = fds.pop(),
+            Some((FromJail::Ready { dns_udp, dns_tcp, tap, decoys, terminal }, fds)) => {
+                let mut fds = fds.into_iter();
+                let mut take = |count: usize| fds.by_ref().take(count).collect::<Vec<_>>();
+                let tcp = take(plan.door_ports.len());
+                let tcp = plan.door_ports.iter().copied().zip(tcp).collect();
+                let (dns_udp, dns_tcp) = (take(dns_udp.into()), take(dns_tcp.into()));
+                let mut one = |is_there: bool| take(is_there.into()).pop();
+                let (tap, decoys, terminal) = (one(tap), one(decoys), one(terminal));
+                let door = Door { tcp, dns_udp, dns_tcp, tap: tap.ok_or(LaunchError::Silent)? };
+                let connects = connects.ok_or(LaunchError::Silent)?;
+                let jail = Jail::new(pid_1, channel, confined);
+                return Ok(Starting { jail, door, connects, decoys, terminal });
+            }
+            Some((FromJail::Failed(failed), _)) => return Err(failed.into()),
+            _ => return Err(LaunchError::Silent),
+        }
+    }
 }
 
 /// The plan in memory that nobody can change any more.
@@ -117,57 +165,6 @@ fn sealed(plan: &Plan) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
-fn spawn_stage(plan: &OwnedFd, channel: &Channel) -> io::Result<Child> {
-    let inherited = [plan.as_fd(), channel.as_fd()];
-    for fd in inherited {
-        fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    }
-    #[expect(clippy::disallowed_methods, reason = "this is the launcher")]
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("kvro-jail").arg(STAGE_ARGUMENT).env_clear();
-    command.args(inherited.map(|fd| fd.as_raw_fd().to_string()));
-    command.spawn()
-}
-
-/// Collects what the stage and pid 1 report until the jail is complete.
-fn assemble(plan: &Plan, name: &str, channel: Channel) -> Result<Starting, LaunchError> {
-    let mut pid_1 = None;
-    loop {
-        let received = channel.receive::<FromJail>().map_err(LaunchError::Spawn)?;
-        let Some((message, fds)) = received else {
-            return Err(LaunchError::Silent);
-        };
-        match message {
-            FromJail::Born { pid } => {
-                let pidfd = sys::open_pidfd(pid).map_err(LaunchError::Spawn)?;
-                pid_1 = Some((pid, pidfd));
-            }
-            FromJail::Failed(failed) => {
-                reap(pid_1.map(|(_, pidfd)| pidfd));
-                return Err(failed.into());
-            }
-            FromJail::Ready { dns_udp, dns_tcp, tap, decoys, terminal } => {
-                let (pid, pidfd) = pid_1.ok_or(LaunchError::Silent)?;
-                let mut fds = fds.into_iter();
-                let mut take = |count: usize| fds.by_ref().take(count).collect::<Vec<_>>();
-                let tcp = take(plan.door_ports.len());
-                let tcp = plan.door_ports.iter().copied().zip(tcp).collect();
-                let (dns_udp, dns_tcp) = (take(dns_udp.into()), take(dns_tcp.into()));
-                let mut one = |is_there: bool| take(is_there.into()).pop();
-                let (tap, decoys, terminal) = (one(tap), one(decoys), one(terminal));
-                let door = Door { tcp, dns_udp, dns_tcp, tap: tap.ok_or(LaunchError::Silent)? };
-                let (confinement, cgroup) = confine(&plan.resources, name, pid);
-                let jail = Jail { channel, pidfd, confinement, _cgroup: cgroup };
-                return Ok(Starting { jail, door, decoys, terminal });
-            }
-            FromJail::Listener
-            | FromJail::Exited { .. }
-            | FromJail::Signaled { .. }
-            | FromJail::Stopped { .. } => return Err(LaunchError::Silent),
-        }
-    }
-}
-
 /// Puts pid 1 into a control group where one is to be had; resource limits hold otherwise.
 fn confine(resources: &Resources, name: &str, pid: i32) -> (Confinement, Option<Cgroup>) {
     if resources.is_empty() {
@@ -176,106 +173,5 @@ fn confine(resources: &Resources, name: &str, pid: i32) -> (Confinement, Option<
     match Cgroup::make(name, resources) {
         Some(cgroup) if cgroup.adopt(pid).is_ok() => (Confinement::Cgroup, Some(cgroup)),
         _ => (Confinement::ResourceLimits, None),
-    }
-}
-
-/// Waits for a pid 1 that failed; it reports and ends.
-fn reap(pidfd: Option<OwnedFd>) {
-    if let Some(pidfd) = pidfd {
-        // An error means that there is nobody to wait for.
-        waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED).ok();
-    }
-}
-
-impl Jail {
-    /// Lets the agent run. Once.
-    pub fn go(&self) -> io::Result<()> {
-        self.ask(ToJail::Go)
-    }
-
-    /// How the resource ceilings are held.
-    #[must_use]
-    pub fn confinement(&self) -> Confinement {
-        self.confinement
-    }
-
-    /// Waits for what the jail tells next; readable is [`AsFd`].
-    ///
-    /// `None` is the end: pid 1 is gone.
-    pub fn event(&self) -> io::Result<Option<JailEvent>> {
-        let Some((message, mut fds)) = self.channel.receive::<FromJail>()? else {
-            return Ok(None);
-        };
-        let event = match message {
-            FromJail::Listener => JailEvent::Listener(fds.pop().ok_or(io::ErrorKind::InvalidData)?),
-            FromJail::Stopped { signal } => JailEvent::Stopped(signal),
-            FromJail::Exited { code } => JailEvent::Ended(Ended::Exited(code)),
-            FromJail::Signaled { signal } => JailEvent::Ended(Ended::Signaled(signal)),
-            FromJail::Failed(failed) => JailEvent::NotRun(failed.into()),
-            FromJail::Born { .. } | FromJail::Ready { .. } => {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-        };
-        Ok(Some(event))
-    }
-
-    /// Sends `signal` to the command.
-    pub fn signal_command(&self, signal: i32) -> io::Result<()> {
-        self.ask(ToJail::SignalCommand(signal))
-    }
-
-    /// Sends `signal` to the command's process group, as a terminal does.
-    pub fn signal_group(&self, signal: i32) -> io::Result<()> {
-        self.ask(ToJail::SignalGroup(signal))
-    }
-
-    /// Sends `signal` to every process of the jail but pid 1.
-    pub fn signal_all(&self, signal: i32) -> io::Result<()> {
-        self.ask(ToJail::SignalAll(signal))
-    }
-
-    /// Kills every process of the jail at once.
-    pub fn kill(&self) -> io::Result<()> {
-        match sys::signal_pidfd(self.pidfd.as_fd(), libc::SIGKILL) {
-            // It is dead already.
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-            sent => sent,
-        }
-    }
-
-    /// Readable when every process of the jail is dead: the kernel ends the others before pid 1.
-    #[must_use]
-    pub fn pidfd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
-    }
-
-    /// Waits until nothing of the jail is alive.
-    pub fn wait(&self) -> io::Result<()> {
-        loop {
-            match waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED) {
-                Err(nix::errno::Errno::EINTR) => {}
-                // Somebody waited already.
-                Ok(_) | Err(nix::errno::Errno::ECHILD) => return Ok(()),
-                Err(other) => return Err(other.into()),
-            }
-        }
-    }
-
-    fn ask(&self, request: ToJail) -> io::Result<()> {
-        self.channel.send(&request, &[])
-    }
-}
-
-impl AsFd for Jail {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
-    }
-}
-
-impl Drop for Jail {
-    fn drop(&mut self) {
-        // Nothing can be done about a failure here; closing the socket ends the jail as well.
-        drop(self.kill());
-        drop(self.wait());
     }
 }

@@ -8,6 +8,7 @@ mod exec;
 mod host;
 mod identity;
 mod init;
+mod jail;
 mod landlock;
 mod launch;
 mod limits;
@@ -24,10 +25,11 @@ mod sys;
 mod wire;
 
 pub use host::Host;
+pub use jail::{Ended, Jail, JailEvent};
 pub use landlock::{abi as landlock_abi, missing as landlock_missing};
-pub use launch::{Door, Ended, Jail, JailEvent, LaunchError, Starting, launch};
+pub use launch::{Door, LaunchError, Stage, Starting};
 pub use limits::{Confinement, Resources};
-pub use observe::{Attempt, Observation, Observer, RefusedConnect};
+pub use observe::{Attempt, LastLook, Observation, Observer, RefusedConnect, Wall};
 pub use plan::{
     Command, Content, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Stream, Stretch,
 };

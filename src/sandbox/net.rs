@@ -28,16 +28,29 @@ pub(crate) struct Sockets {
     pub(crate) tap: OwnedFd,
 }
 
-/// Makes the network of the namespace that this process is in.
-pub(crate) fn open(ports: &[u16]) -> Result<Sockets, StepFailed> {
-    let has_ipv6 = route_everything_here()?;
-    let tcp = |port| listener(port, has_ipv6).during(|| Step::Listen(port));
-    Ok(Sockets {
-        tcp: ports.iter().map(|&port| tcp(port)).collect::<Result<_, _>>()?,
-        dns_udp: vec![datagrams(DNS_PORT, has_ipv6).during(|| Step::Listen(DNS_PORT))?],
-        dns_tcp: vec![tcp(DNS_PORT)?],
-        tap: tap::open(ports).during(|| Step::OpenTap)?,
-    })
+/// The loopback, up and with every address local.
+#[derive(Debug)]
+pub(crate) struct Network {
+    has_ipv6: bool,
+}
+
+impl Network {
+    /// Makes the network of the namespace that this process is in.
+    pub(crate) fn raise() -> Result<Self, StepFailed> {
+        Ok(Self { has_ipv6: route_everything_here()? })
+    }
+
+    /// Opens the door's sockets, the listeners on `ports` among them.
+    pub(crate) fn open(&self, ports: &[u16]) -> Result<Sockets, StepFailed> {
+        let tcp = |port| listener(port, self.has_ipv6).during(|| Step::Listen(port));
+        let udp = |port| datagrams(port, self.has_ipv6).during(|| Step::Listen(port));
+        Ok(Sockets {
+            tcp: ports.iter().map(|&port| tcp(port)).collect::<Result<_, _>>()?,
+            dns_udp: vec![udp(DNS_PORT)?],
+            dns_tcp: vec![tcp(DNS_PORT)?],
+            tap: tap::open(ports).during(|| Step::OpenTap)?,
+        })
+    }
 }
 
 fn listener(port: u16, has_ipv6: bool) -> io::Result<OwnedFd> {

@@ -4,19 +4,18 @@
 //! supervisor has threads. A fresh exec has none, whatever the supervisor is doing, and its
 //! environment and command line, which the jail's pid 1 keeps showing in `/proc/1`, hold nothing.
 //!
-//! The stage prepares what only the host's root can (idmapped trees), clones pid 1 as its sibling
-//! (`CLONE_PARENT`, so that the supervisor is its parent, can wait for it and pulls it along in
-//! death), writes its id maps from outside, and is gone.
+//! The stage clones pid 1 as its sibling (`CLONE_PARENT`, so that the supervisor is its parent, can
+//! wait for it and pulls it along in death). When the plan comes, it prepares what only the host's
+//! root can (idmapped trees), writes pid 1's id maps from outside, hands both over, and is gone.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::pipe2;
 
 use crate::identity;
 use crate::init;
@@ -24,9 +23,9 @@ use crate::mounts::Prepared;
 use crate::plan::Plan;
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, Born};
-use crate::wire::{Channel, FromJail};
+use crate::wire::{Channel, FromJail, ToPid1, ToStage};
 
-/// The first argument that makes the program a stage; the descriptors' numbers follow.
+/// The first argument that makes the program a stage; the number of its socket follows.
 pub const STAGE_ARGUMENT: &str = "__stage";
 
 /// Every namespace of the level `full`.
@@ -45,17 +44,17 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
 #[must_use]
 pub fn run(numbers: &[String]) -> u8 {
     const REFUSED: u8 = 125;
-    let [plan, channel] = numbers else {
+    let [channel] = numbers else {
         return REFUSED;
     };
-    let (Ok(plan), Ok(channel)) = (inherit(plan), inherit(channel)) else {
+    let Ok(channel) = inherit(channel) else {
         return REFUSED;
     };
-    if close_all_but(plan.as_raw_fd(), channel.as_raw_fd()).is_err() {
+    if close_all_but(channel.as_raw_fd()).is_err() {
         return REFUSED;
     }
     let channel = Channel::from_fd(channel);
-    match make_pid_1(File::from(plan), &channel) {
+    match make_pid_1(&channel) {
         Ok(Side::Stage) => 0,
         Ok(Side::Pid1(code)) => code,
         Err(failed) => {
@@ -72,25 +71,36 @@ enum Side {
     Pid1(u8),
 }
 
-fn make_pid_1(plan: File, channel: &Channel) -> Result<Side, StepFailed> {
-    die_with_supervisor(channel).during(|| Step::ReadPlan)?;
-    let plan = read_plan(plan).during(|| Step::ReadPlan)?;
-    let prepared = Prepared::by_host_root(&plan)?;
-    let (mapped, tell) = pipe2(OFlag::O_CLOEXEC).during(|| Step::EnterNamespaces)?;
+fn make_pid_1(channel: &Channel) -> Result<Side, StepFailed> {
+    die_with_supervisor(channel).during(|| Step::EnterNamespaces)?;
+    let (to_pid_1, from_stage) = Channel::pair().during(|| Step::EnterNamespaces)?;
     let flags = NAMESPACES | libc::CLONE_PARENT;
     match sys::clone_with_namespaces(flags).during(|| Step::EnterNamespaces)? {
         Born::Child => {
-            drop(tell);
-            Ok(Side::Pid1(init::run(&plan, prepared, channel, mapped)))
+            drop(to_pid_1);
+            Ok(Side::Pid1(init::run(channel, from_stage)))
         }
         Born::Parent { child } => {
-            // From here on pid 1 waits for one byte; an end of file instead ends it.
+            drop(from_stage);
             channel.send(&FromJail::Born { pid: child }, &[]).during(|| Step::Report)?;
-            identity::map(child, plan.identity).during(|| Step::MapIdentity)?;
-            File::from(tell).write_all(b"m").during(|| Step::MapIdentity)?;
+            hand_over(child, channel, &to_pid_1)?;
             Ok(Side::Stage)
         }
     }
+}
+
+/// Gives pid 1 what it needs from outside. It reads an end of file instead if this fails, and ends.
+fn hand_over(pid_1: libc::pid_t, channel: &Channel, to_pid_1: &Channel) -> Result<(), StepFailed> {
+    let Some((ToStage::Plan, fds)) = channel.receive().during(|| Step::ReadPlan)? else {
+        // No jail is wanted any more.
+        return Ok(());
+    };
+    let memory = single(fds).during(|| Step::ReadPlan)?;
+    let plan = read_plan(&memory).during(|| Step::ReadPlan)?;
+    let prepared = Prepared::by_host_root(&plan)?;
+    identity::map(pid_1, plan.identity).during(|| Step::MapIdentity)?;
+    to_pid_1.send(&ToPid1::Plan, &[memory.as_fd()]).during(|| Step::Report)?;
+    prepared.send(to_pid_1).during(|| Step::Report)
 }
 
 /// Dies when the thread that launched this process dies, or at once if it is dead already.
@@ -98,17 +108,24 @@ fn make_pid_1(plan: File, channel: &Channel) -> Result<Side, StepFailed> {
 /// To be called again after each change of credentials, which clears the setting (prctl(2)).
 pub(crate) fn die_with_supervisor(channel: &Channel) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    let mut lifeline = [PollFd::new(std::os::fd::AsFd::as_fd(channel), PollFlags::empty())];
+    let mut lifeline = [PollFd::new(channel.as_fd(), PollFlags::empty())];
     poll(&mut lifeline, PollTimeout::ZERO)?;
     let hung_up = lifeline[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP));
     if hung_up { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
 }
 
-fn read_plan(mut file: File) -> io::Result<Plan> {
+/// Reads the plan in `memory`, whoever has read it before.
+pub(crate) fn read_plan(memory: &OwnedFd) -> io::Result<Plan> {
+    let mut file = File::from(memory.try_clone()?);
     let mut bytes = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
     postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
+
+/// The one descriptor that a message brings.
+pub(crate) fn single(mut descriptors: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+    descriptors.pop().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn inherit(number: &str) -> io::Result<OwnedFd> {
@@ -122,9 +139,8 @@ fn inherit(number: &str) -> io::Result<OwnedFd> {
 }
 
 /// Closes what else came over the exec: the caller's descriptors are not the jail's.
-fn close_all_but(a: RawFd, b: RawFd) -> io::Result<()> {
-    let (low, high) = (a.min(b).cast_unsigned(), a.max(b).cast_unsigned());
-    sys::close_between(3, low)?;
-    sys::close_between(low + 1, high)?;
-    sys::close_from(high + 1)
+fn close_all_but(channel: RawFd) -> io::Result<()> {
+    let channel = channel.cast_unsigned();
+    sys::close_between(3, channel)?;
+    sys::close_from(channel + 1)
 }

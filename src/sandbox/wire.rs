@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use nix::cmsg_space;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
-    sendmsg, socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType,
+    recvmsg, sendmsg, shutdown, socketpair,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -29,8 +29,10 @@ pub(crate) enum FromJail {
     Born {
         pid: i32,
     },
-    /// Everything is in place and waits for [`ToJail::Go`]. Descriptors: one for each door port,
-    /// then as counted here.
+    /// The agent's process is made; its notifications arrive on the descriptor of this message.
+    Listener,
+    /// Every layer is in force and all waits for [`ToJail::Go`]. Descriptors: one for each door
+    /// port, then as counted here.
     Ready {
         dns_udp: u8,
         dns_tcp: u8,
@@ -38,8 +40,6 @@ pub(crate) enum FromJail {
         decoys: bool,
         terminal: bool,
     },
-    /// The agent's notifications arrive on the descriptor of this message.
-    Listener,
     Failed(StepFailed),
     Exited {
         code: u8,
@@ -50,6 +50,35 @@ pub(crate) enum FromJail {
     Stopped {
         signal: i32,
     },
+}
+
+/// What the supervisor tells the stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToStage {
+    /// The plan is in the descriptor, a sealed memfd.
+    Plan,
+}
+
+/// What the stage hands to pid 1, over a socket pair of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToPid1 {
+    /// The id maps are written, and the plan is in the descriptor.
+    Plan,
+    /// The descriptors are the trees of the plan's next mount with a mapped owner.
+    Trees,
+}
+
+/// What the agent's process tells pid 1, over a socket pair of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FromAgent {
+    /// Every layer is in force; only the exec is left.
+    Armed,
+}
+
+/// What pid 1 tells the agent's process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToAgent {
+    Go,
 }
 
 /// What the supervisor asks of pid 1.
@@ -91,6 +120,12 @@ impl Channel {
         let rights = if raw.is_empty() { &[][..] } else { &rights[..] };
         let content = [IoSlice::new(&bytes)];
         sendmsg::<()>(self.0.as_raw_fd(), &content, rights, MsgFlags::MSG_NOSIGNAL, None)?;
+        Ok(())
+    }
+
+    /// Ends this direction: the other end reads an end of file.
+    pub(crate) fn finish_sending(&self) -> io::Result<()> {
+        shutdown(self.0.as_raw_fd(), Shutdown::Write)?;
         Ok(())
     }
 

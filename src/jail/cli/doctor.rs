@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use kvro_sandbox::{Command, Host, Identity, LaunchError, Plan, launch};
+use kvro_sandbox::{Command, Host, Identity, LaunchError, Plan, Stage};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -111,7 +111,7 @@ fn trial() -> Result<(), LaunchError> {
     let command = Command { cwd: PathBuf::from("/"), ..Command::default() };
     let mounts = vec![kvro_sandbox::Mount::Devices, kvro_sandbox::Mount::Proc];
     let plan = Plan { command, mounts, door_ports: vec![80, 443], ..Plan::closed(identity) };
-    launch(&plan, "doctor").map(drop)
+    Stage::start()?.launch(&plan, "doctor").map(drop)
 }
 
 fn jail_check(host: &Host, error: Option<&LaunchError>) -> Check {

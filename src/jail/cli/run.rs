@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use kvro_evidence::RunReport;
 use kvro_ledger::event::EndedBy;
 use kvro_ledger::{Clock, RunId, StateDir, read, recover};
+use kvro_sandbox::Stage;
 
 use super::args::RunArgs;
 use crate::failure::Failure;
@@ -25,6 +26,8 @@ pub(super) fn run(
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<u8, Failure> {
+    // It makes the jail's processes while we look around. An error is told when it is needed.
+    let early = if args.dry_run { None } else { Stage::start().ok() };
     let place = workspace::settle(surroundings, &args.workspace).map_err(refused_place)?;
     let command = args.command.first().map(OsString::as_os_str);
     let profile = args.profile.as_deref();
@@ -61,7 +64,7 @@ pub(super) fn run(
         .map_err(|error| Failure::setup(error).with_hint(start::STATE_HINT))?;
     close_dead_runs(&state, &clock, say, notes)?;
     let desk = &mut Desk { state: &state, clock: &clock, say, notes: &mut *notes };
-    let ended = start::run(&request, desk);
+    let ended = start::run(&request, early, desk);
     conclude(report.as_ref(), &state, &run, say, notes)?;
     let outcome = ended?;
     if outcome.ended_by == EndedBy::Setup {

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 
-use kvro_sandbox::{Host, LaunchError, Plan, Starting, Step, launch};
+use kvro_sandbox::{Host, LaunchError, Plan, Stage, Starting, Step};
 
 use super::kit::Kit;
 use super::story::{Desk, Request};
@@ -21,7 +21,7 @@ pub(super) struct Launched {
     pub(super) caches: Caches,
 }
 
-/// Composes and launches.
+/// Composes and launches; the first attempt uses `early`.
 ///
 /// Where the workspace's filesystem cannot be idmapped, a root caller's agent keeps root's kernel
 /// uid under another name; where there is no overlay, caches are read-only.
@@ -30,13 +30,17 @@ pub(super) fn bring_up(
     kit: &Kit,
     layers: &Layers,
     streams: Streams,
+    early: Option<Stage>,
     desk: &mut Desk<'_>,
 ) -> Result<Launched, Failure> {
+    let mut early = early;
     let (mut root, mut caches) = (RootCaller::Substitute, Caches::Layered);
     loop {
         let person = person(root);
         let plan = plan(request, kit, layers, streams, &person, caches)?;
-        match launch(&plan, request.run.as_str()) {
+        // A stage that could not be started early is tried again, where its error is told.
+        let stage = early.take().map_or_else(Stage::start, Ok);
+        match stage.and_then(|stage| stage.launch(&plan, request.run.as_str())) {
             Ok(starting) => return Ok(Launched { starting, plan, person, caches }),
             Err(LaunchError::Step { step: Step::MapOwners(path), .. })
                 if root == RootCaller::Substitute =>

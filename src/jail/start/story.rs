@@ -14,7 +14,7 @@ use kvro_ledger::event::{
 use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, RunId, StateDir};
 use kvro_proxy::price::{PriceRow, PriceTable};
 use kvro_proxy::{AddressBook, Door, Listeners};
-use kvro_sandbox::{landlock_abi, landlock_missing};
+use kvro_sandbox::{Stage, landlock_abi, landlock_missing};
 use nix::unistd::getuid;
 use tracing::debug;
 
@@ -62,8 +62,12 @@ pub const STATE_HINT: &str = "what happens in a jail must be on record: make the
 
 /// Runs `request` to its end; everything that happened is in the closed ledger then.
 ///
-/// An error means that nothing was run.
-pub fn run(request: &Request<'_>, desk: &mut Desk<'_>) -> Result<Outcome, Failure> {
+/// `early` is a stage that was started ahead. An error means that nothing was run.
+pub fn run(
+    request: &Request<'_>,
+    early: Option<Stage>,
+    desk: &mut Desk<'_>,
+) -> Result<Outcome, Failure> {
     let layers = Layers::take(desk.state.path(), request.workspace).map_err(Failure::setup)?;
     let redactions = redactions(request).map_err(Failure::setup)?;
     let (run, clock) = (request.run.clone(), desk.clock.clone());
@@ -71,7 +75,7 @@ pub fn run(request: &Request<'_>, desk: &mut Desk<'_>) -> Result<Outcome, Failur
         .map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
     let started = Instant::now();
     recorder.record(Actor::Supervisor, Event::RunStarted(run_started(request)));
-    let told = tell(request, &layers, &recorder, desk);
+    let told = tell(request, early, &layers, &recorder, desk);
     let outcome = match &told {
         Ok(outcome) => outcome.clone(),
         Err(failure) => Outcome {
@@ -101,6 +105,7 @@ pub fn run(request: &Request<'_>, desk: &mut Desk<'_>) -> Result<Outcome, Failur
 
 fn tell(
     request: &Request<'_>,
+    early: Option<Stage>,
     layers: &Layers,
     recorder: &Recorder,
     desk: &mut Desk<'_>,
@@ -110,13 +115,11 @@ fn tell(
         .map_err(Failure::setup)?;
     debug!(masks = kit.masks.len(), "looked over the workspace and the home");
     let streams = streams();
-    let launched = bring_up(request, &kit, layers, streams, desk)?;
+    let launched = bring_up(request, &kit, layers, streams, early, desk)?;
     debug!("the jail is made");
-    // Nothing runs before what it runs in is on record.
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
-    recorder.record_durably(Actor::Sandbox, applied).map_err(Failure::setup)?;
+    let applied = recorder.durable(Actor::Sandbox, applied);
     degraded(&launched, recorder);
-    debug!("the isolation is on record");
     let ends = EndRequests::default();
     watch_ledger(recorder, ends.clone());
     let budget = Arc::new(budget(request, recorder, &ends, desk.say).map_err(Failure::setup)?);
@@ -147,6 +150,9 @@ fn tell(
     let runtime = runtime.context("cannot start the runtime").map_err(Failure::setup)?;
     let run_dir = desk.state.run_dir(request.run);
     debug!("the door is open");
+    // Nothing runs before what it runs in is on record.
+    applied.wait().map_err(Failure::setup)?;
+    debug!("the isolation is on record");
     let outcome = runtime.block_on(live(session, &run_dir, status));
     // Connections in flight end here; each settles what it may have cost.
     runtime.shutdown_timeout(Duration::from_secs(5));

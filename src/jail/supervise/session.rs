@@ -13,7 +13,7 @@ use kvro_ledger::{Actor, Event, Recorder};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
     Attempt, Ended, Jail, JailEvent, LaunchError, Mask, Observation, Observer, RefusedConnect,
-    Starting,
+    Starting, Wall,
 };
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
@@ -26,7 +26,7 @@ use super::outcome::Outcome;
 use super::signals::{self, Arrived, Signals, Wish};
 use super::terminal::{Relay, Streams};
 
-/// What waits between the watching threads and the loop; a flood makes the watchers wait.
+/// What waits between the watching thread and the loop; a flood makes the watcher wait.
 const OBSERVATIONS: usize = 256;
 
 /// Everything that a session is made of, ready.
@@ -54,11 +54,11 @@ pub async fn live(
     status: impl Fn() -> Status,
 ) -> io::Result<Outcome> {
     let Session { starting, masks, door, door_ports, book, recorder, ends, .. } = session;
-    let Starting { jail, door: sockets, decoys, terminal } = starting;
+    let Starting { jail, door: sockets, connects, decoys, terminal } = starting;
     let (seen, mut observed) = mpsc::channel(OBSERVATIONS);
     let see = move |observation| drop(seen.blocking_send(observation));
-    let observer = Observer::start(sockets.tap, decoys.as_ref(), masks, see.clone())?;
-    drop(decoys);
+    let wall = Wall { tap: sockets.tap, decoys, masks, connects, door_ports };
+    let observer = Observer::start(wall, see)?;
     let relay = terminal.map(|master| Relay::start(master, session.streams)).transpose()?;
     let control = Control::open(run_dir)?;
     let kill_by_user = || ends.now(Cause::User("somebody asked for the end of the run".to_owned()));
@@ -70,7 +70,6 @@ pub async fn live(
         relay,
         recorder,
         ends: ends.clone(),
-        door_ports,
         names: Names { masks, book },
         phase: Phase::Running,
         ended: None,
@@ -88,7 +87,7 @@ pub async fn live(
     let mut has_door = true;
     while !run.is_over {
         tokio::select! {
-            Some(event) = events.recv() => run.tell(event?, &see)?,
+            Some(event) = events.recv() => run.tell(event?)?,
             cause = ends.due(), if run.is_running() => run.begin_end(&cause),
             () = at(run.deadline()) => run.kill()?,
             Some(observation) = observed.recv() => run.see(observation),
@@ -141,7 +140,6 @@ struct Run<'s> {
     relay: Option<Relay>,
     recorder: Recorder,
     ends: EndRequests,
-    door_ports: Vec<u16>,
     names: Names<'s>,
     phase: Phase,
     ended: Option<Ended>,
@@ -172,17 +170,8 @@ impl Run<'_> {
         }
     }
 
-    fn tell(
-        &mut self,
-        event: Option<JailEvent>,
-        see: &(impl Fn(Observation) + Clone + Send + 'static),
-    ) -> io::Result<()> {
+    fn tell(&mut self, event: Option<JailEvent>) -> io::Result<()> {
         match event {
-            Some(JailEvent::Listener(listener)) => {
-                if let Some(observer) = &mut self.observer {
-                    observer.judge(listener, self.door_ports.clone(), see.clone())?;
-                }
-            }
             Some(JailEvent::Stopped(_)) => self.stop_with_the_command()?,
             Some(JailEvent::Ended(ended)) => self.ended = Some(ended),
             Some(JailEvent::NotRun(error)) => self.not_run = Some(error),
@@ -295,18 +284,12 @@ impl Run<'_> {
             relay.finish();
         }
         if let Some(observer) = self.observer.take() {
-            // The watchers may be waiting for room: take what they have until they are done.
-            let mut finishing = tokio::task::spawn_blocking(move || observer.finish());
-            loop {
-                tokio::select! {
-                    biased;
-                    Some(observation) = observed.recv() => self.see(observation),
-                    _ = &mut finishing => break,
-                }
-            }
-            while let Ok(observation) = observed.try_recv() {
+            let last_look = observer.stop();
+            // It may be waiting for room: take what it has until it is done.
+            while let Some(observation) = observed.recv().await {
                 self.see(observation);
             }
+            last_look.wait();
         }
         let (since, signal) = match self.phase {
             Phase::Running => (None, ""),

@@ -12,4 +12,4 @@ mod proc;
 mod root;
 
 pub(crate) use build::{build, detach_from_host};
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::{Prepared, sources};

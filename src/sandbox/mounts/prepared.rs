@@ -1,18 +1,19 @@
 //! Sources of mounts, opened as detached trees.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use crate::identity::OwnerMaps;
-use crate::plan::{Owner, Plan};
+use crate::plan::{Ids, Mount, Origin, Owner, Plan};
 use crate::step::{During, Step, StepFailed};
 use crate::sys;
+use crate::wire::{Channel, ToPid1};
 
-/// The trees of a plan's mounts, in the plan's order.
+/// What the host's root opened: the trees of the plan's mounts with a mapped owner, in the plan's
+/// order.
 #[derive(Debug)]
-pub(crate) struct Prepared {
-    trees: Vec<Sources>,
-}
+pub(crate) struct Prepared(Vec<Sources>);
 
 /// What one mount of the plan is made from.
 #[derive(Debug, Default)]
@@ -27,35 +28,66 @@ impl Prepared {
     /// Opens what needs the privileges of the host's root: trees with mapped owners.
     pub(crate) fn by_host_root(plan: &Plan) -> Result<Self, StepFailed> {
         let mut maps = OwnerMaps::new(plan.identity.kernel);
-        let mut trees: Vec<Sources> = Vec::new();
-        for mount in &plan.mounts {
-            let mut sources = Sources::default();
-            if let Some(origin) = mount.origin()
-                && let Owner::Mapped(owner) = origin.owner
-            {
-                let mut open = |path: &Path| {
+        let mapped = plan.mounts.iter().filter_map(mapped);
+        mapped
+            .map(|(origin, owner)| {
+                Sources::open(origin, |path| {
                     maps.tree_of(owner, path).during(|| Step::MapOwners(path.to_owned()))
-                };
-                sources.tree = Some(open(origin.tree)?);
-                sources.layer = origin.layer.map(open).transpose()?;
-            }
-            trees.push(sources);
-        }
-        Ok(Self { trees })
+                })
+            })
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
-    /// Opens the rest, from inside the jail's own mount namespace.
-    pub(crate) fn by_jail(mut self, plan: &Plan) -> Result<Vec<Sources>, StepFailed> {
-        for (mount, sources) in plan.mounts.iter().zip(&mut self.trees) {
-            if let Some(origin) = mount.origin()
-                && origin.owner == Owner::AsIs
-            {
-                let open =
-                    |path: &Path| sys::clone_tree(path).during(|| Step::OpenTree(path.to_owned()));
-                sources.tree = Some(open(origin.tree)?);
-                sources.layer = origin.layer.map(open).transpose()?;
+    /// Gives them to pid 1, a message for each.
+    pub(crate) fn send(&self, to_pid_1: &Channel) -> io::Result<()> {
+        self.0.iter().try_for_each(|sources| {
+            let trees: Vec<BorrowedFd<'_>> =
+                sources.tree.iter().chain(&sources.layer).map(AsFd::as_fd).collect();
+            to_pid_1.send(&ToPid1::Trees, &trees)
+        })
+    }
+}
+
+impl Sources {
+    fn open(
+        origin: Origin<'_>,
+        mut open: impl FnMut(&Path) -> Result<OwnedFd, StepFailed>,
+    ) -> Result<Self, StepFailed> {
+        let tree = Some(open(origin.tree)?);
+        Ok(Self { tree, layer: origin.layer.map(open).transpose()? })
+    }
+
+    fn receive(from_stage: &Channel) -> io::Result<Self> {
+        match from_stage.receive()? {
+            Some((ToPid1::Trees, trees)) => {
+                let mut trees = trees.into_iter();
+                Ok(Self { tree: trees.next(), layer: trees.next() })
             }
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
         }
-        Ok(self.trees)
+    }
+}
+
+/// Every source of the plan, in its order: what the stage hands over, and the rest as the jail opens
+/// it from inside its own mount namespace.
+pub(crate) fn sources(plan: &Plan, from_stage: &Channel) -> Result<Vec<Sources>, StepFailed> {
+    plan.mounts
+        .iter()
+        .map(|mount| match (mapped(mount), mount.origin()) {
+            (Some(_), _) => Sources::receive(from_stage).during(|| Step::Report),
+            (None, Some(origin)) => Sources::open(origin, |path| {
+                sys::clone_tree(path).during(|| Step::OpenTree(path.to_owned()))
+            }),
+            (None, None) => Ok(Sources::default()),
+        })
+        .collect()
+}
+
+fn mapped(mount: &Mount) -> Option<(Origin<'_>, Ids)> {
+    let origin = mount.origin()?;
+    match origin.owner {
+        Owner::Mapped(owner) => Some((origin, owner)),
+        Owner::AsIs => None,
     }
 }

@@ -9,5 +9,5 @@ mod observer;
 pub(crate) mod tap;
 
 pub use connects::RefusedConnect;
-pub use observer::{Observation, Observer};
+pub use observer::{LastLook, Observation, Observer, Wall};
 pub use tap::Attempt;

@@ -1,4 +1,4 @@
-//! The threads that watch.
+//! The thread that watches.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,120 +28,150 @@ pub enum Observation {
     Failed(&'static str),
 }
 
+/// Where a jail's attempts are seen.
+#[derive(Debug)]
+pub struct Wall<'w> {
+    pub tap: OwnedFd,
+    /// The directory of decoys.
+    pub decoys: Option<OwnedFd>,
+    /// The masks of the plan, which the decoys stand for.
+    pub masks: &'w [Mask],
+    /// The `connect` calls of the jail, which wait for a judgement.
+    pub connects: OwnedFd,
+    /// Ports that the door serves: every other `connect` is refused.
+    pub door_ports: Vec<u16>,
+}
+
 /// Watches for as long as it lives.
 #[derive(Debug)]
 pub struct Observer {
-    threads: Vec<JoinHandle<()>>,
-    /// Closing it ends the first thread.
-    stop: Option<OwnedFd>,
+    thread: JoinHandle<()>,
+    /// Closing it ends the thread.
+    stop: OwnedFd,
 }
 
+/// An observer that only looks at what is already there.
+#[derive(Debug)]
+pub struct LastLook(JoinHandle<()>);
+
 impl Observer {
-    /// Watches the tap and the decoys of `masks` in the directory `decoys`; every watch is in place
-    /// when this returns. `see` is called on the watching thread.
-    pub fn start(
-        tap: OwnedFd,
-        decoys: Option<&OwnedFd>,
-        masks: &[Mask],
-        see: impl Fn(Observation) + Send + 'static,
-    ) -> io::Result<Self> {
+    /// Watches `wall`; every watch is in place when this returns. `see` is called on the watching
+    /// thread, and dropped with it.
+    pub fn start(wall: Wall<'_>, see: impl Fn(Observation) + Send + 'static) -> io::Result<Self> {
+        let Wall { tap, decoys, masks, connects, door_ports } = wall;
         let hidden = masks.iter().enumerate().filter_map(|(place, mask)| match mask.kind {
             MaskKind::Hidden { .. } => Some(place),
             MaskKind::Protected => None,
         });
         let decoys = decoys.map(|dir| DecoyWatch::new(dir.as_fd(), hidden)).transpose()?;
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
+        let mut watch = Watch { tap, decoys, connects: Some(Notifier::new(connects)), door_ports };
         let watch = move || {
-            if watch(&tap, decoys.as_ref(), &stopped, &see).is_err() {
-                see(Observation::Failed("the watch on the tap and the decoys broke"));
+            let watched = watch.until(&stopped, &see);
+            if watched.and_then(|()| tap::close(watch.tap)).is_err() {
+                see(Observation::Failed("the watch on the jail broke"));
             }
         };
         let thread = thread::Builder::new().name("observe".to_owned()).spawn(watch)?;
-        Ok(Self { threads: vec![thread], stop: Some(stop) })
+        Ok(Self { thread, stop })
     }
 
-    /// Judges the `connect` calls that arrive on `listener`, until nobody is left to ask.
-    pub fn judge(
-        &mut self,
-        listener: OwnedFd,
-        door_ports: Vec<u16>,
-        see: impl Fn(Observation) + Send + 'static,
-    ) -> io::Result<()> {
-        let notifier = Notifier::new(listener);
-        let answer = move || {
-            if answer_all(&notifier, &door_ports, &see).is_err() {
-                see(Observation::Failed("the judge of connections broke"));
-            }
-        };
-        let thread = thread::Builder::new().name("judge".to_owned()).spawn(answer)?;
-        self.threads.push(thread);
-        Ok(())
-    }
-
-    /// Ends the watch after what is already there was seen. The jail must be dead by now.
-    pub fn finish(mut self) {
-        drop(self.stop.take());
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing more to tell.
-            drop(thread.join());
-        }
+    /// Ends the watch after what is already there. The jail must be dead by now.
+    #[must_use]
+    pub fn stop(self) -> LastLook {
+        drop(self.stop);
+        LastLook(self.thread)
     }
 }
 
-fn watch(
-    tap: &OwnedFd,
-    decoys: Option<&DecoyWatch>,
-    stopped: &OwnedFd,
-    see: &impl Fn(Observation),
-) -> io::Result<()> {
-    loop {
+impl LastLook {
+    /// Waits for the end of it, which comes when everything was seen.
+    pub fn wait(self) {
+        // A thread that panicked has nothing more to tell.
+        drop(self.0.join());
+    }
+}
+
+/// So many packets are read before the other watches are looked at again.
+const AT_ONCE: usize = 64;
+
+struct Watch {
+    tap: OwnedFd,
+    decoys: Option<DecoyWatch>,
+    /// `None` when everybody under the filter is gone.
+    connects: Option<Notifier>,
+    door_ports: Vec<u16>,
+}
+
+/// What one wait came to.
+struct Woken {
+    is_stopping: bool,
+    /// How the notifications of `connect` stand.
+    connects: PollFlags,
+}
+
+impl Watch {
+    /// Tells `see` until `stopped` is closed and everything is told.
+    fn until(&mut self, stopped: &OwnedFd, see: &impl Fn(Observation)) -> io::Result<()> {
+        loop {
+            let woken = self.wait(stopped)?;
+            if woken.connects.contains(PollFlags::POLLIN) {
+                self.judge_one(see)?;
+            } else if !woken.connects.is_empty() {
+                self.connects = None;
+            }
+            for mask in self.decoys.as_ref().map_or_else(|| Ok(Vec::new()), DecoyWatch::opened)? {
+                see(Observation::DecoyOpened(mask));
+            }
+            let is_drained = self.drain_tap(see)?;
+            if woken.is_stopping && is_drained {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&self, stopped: &OwnedFd) -> io::Result<Woken> {
         let mut waits = vec![
             PollFd::new(stopped.as_fd(), PollFlags::empty()),
-            PollFd::new(tap.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.tap.as_fd(), PollFlags::POLLIN),
         ];
-        waits.extend(decoys.map(|decoys| PollFd::new(decoys.as_fd(), PollFlags::POLLIN)));
-        match poll(&mut waits, PollTimeout::NONE) {
-            Err(Errno::EINTR) => continue,
-            polled => polled?,
-        };
+        waits.extend(self.decoys.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        waits.extend(self.connects.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        while let Err(error) = poll(&mut waits, PollTimeout::NONE) {
+            if error != Errno::EINTR {
+                return Err(error.into());
+            }
+        }
         let is_stopping = waits[0].any().unwrap_or(true);
-        while let Some(attempt) = tap::read(tap)? {
+        let connects = waits.last().filter(|_| self.connects.is_some());
+        // Flags that are not known to us are an error of the descriptor.
+        let connects = connects.map(|fd| fd.revents().unwrap_or(PollFlags::POLLERR));
+        Ok(Woken { is_stopping, connects: connects.unwrap_or(PollFlags::empty()) })
+    }
+
+    /// Reads the tap; says whether that was all.
+    fn drain_tap(&self, see: &impl Fn(Observation)) -> io::Result<bool> {
+        for _ in 0..AT_ONCE {
+            let Some(attempt) = tap::read(&self.tap)? else { return Ok(true) };
             see(Observation::Attempted(attempt));
         }
-        for mask in decoys.map_or_else(|| Ok(Vec::new()), DecoyWatch::opened)? {
-            see(Observation::DecoyOpened(mask));
-        }
-        if is_stopping {
-            return Ok(());
-        }
+        Ok(false)
     }
-}
 
-fn answer_all(
-    notifier: &Notifier,
-    door_ports: &[u16],
-    see: &impl Fn(Observation),
-) -> io::Result<()> {
-    loop {
-        let mut wait = [PollFd::new(notifier.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut wait, PollTimeout::NONE) {
-            Err(Errno::EINTR) => continue,
-            polled => polled?,
-        };
-        let seen = wait[0].revents().unwrap_or(PollFlags::POLLHUP);
-        if !seen.contains(PollFlags::POLLIN) {
-            // Everybody under the filter is gone.
-            return Ok(());
-        }
+    fn judge_one(&self, see: &impl Fn(Observation)) -> io::Result<()> {
+        let Some(notifier) = &self.connects else { return Ok(()) };
         match notifier.receive() {
             Ok(asked) => {
-                if let Some(refused) = connects::judge(notifier, &asked, door_ports)? {
+                if let Some(refused) = connects::judge(notifier, &asked, &self.door_ports)? {
                     see(Observation::ConnectRefused(refused));
                 }
+                Ok(())
             }
             // The caller died meanwhile, or a signal came.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
-            Err(other) => return Err(other),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
+                Ok(())
+            }
+            Err(other) => Err(other),
         }
     }
 }
