@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use model::Model;
+
 /// Between two turns: long enough to watch.
 const PAUSE: Duration = Duration::from_millis(150);
 /// Nobody's server: reserved names (RFC 6761) and documentation addresses (RFC 5737).
@@ -65,9 +67,9 @@ fn dial(out: &mut impl Write) -> io::Result<()> {
 /// Calls the model without end: only something outside can stop it.
 fn talk(out: &mut impl Write) -> anyhow::Result<()> {
     let bundle = std::env::var_os("SSL_CERT_FILE").context("SSL_CERT_FILE names no bundle")?;
-    let model = model::Model::new(bundle.as_ref())?;
+    let model = Model::new("api.anthropic.com:443", bundle.as_ref())?;
     for turn in 1_u32.. {
-        let outcome = match model.ask(&format!("turn {turn}: is the work done?")) {
+        let outcome = match ask(&model, &format!("turn {turn}: is the work done?")) {
             Ok(answer) => answer,
             Err(error) => format!("{error:#}"),
         };
@@ -75,6 +77,14 @@ fn talk(out: &mut impl Write) -> anyhow::Result<()> {
         thread::sleep(PAUSE);
     }
     Ok(())
+}
+
+/// Each turn dials anew: the door sees the many connections that short-lived tools make.
+fn ask(model: &Model, prompt: &str) -> anyhow::Result<String> {
+    let mut line = model.dial()?;
+    let answer = line.ask(prompt)?;
+    line.hang_up()?;
+    Ok(answer)
 }
 
 fn say(out: &mut impl Write, what: &str, outcome: &str) -> io::Result<()> {
