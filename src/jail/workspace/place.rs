@@ -158,31 +158,10 @@ fn really(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::fs;
 
+    use super::super::tests::Host;
     use super::*;
-
-    struct Host {
-        root: tempfile::TempDir,
-        surroundings: Surroundings,
-    }
-
-    fn host() -> Host {
-        let root = tempfile::tempdir().unwrap();
-        let home = root.path().join("home/u");
-        fs::create_dir_all(home.join("work")).unwrap();
-        fs::create_dir_all(home.join(".ssh/sub")).unwrap();
-        let surroundings = Surroundings {
-            config_home: home.join(".config"),
-            state_home: home.join(".local/state"),
-            cwd: home.join("work"),
-            etc: root.path().join("etc"),
-            env: BTreeMap::new(),
-            home,
-        };
-        Host { root, surroundings }
-    }
 
     fn refusal(host: &Host, path: &Path) -> &'static str {
         match settle(&host.surroundings, path) {
@@ -199,14 +178,15 @@ mod tests {
 
     #[test]
     fn a_project_below_the_home_is_a_workspace() {
-        let host = host();
+        let host = Host::new();
         assert_eq!(settle(&host.surroundings, Path::new(".")).unwrap(), host.surroundings.cwd);
     }
 
     #[test]
     fn places_that_hold_more_than_work_are_refused() {
-        let host = host();
+        let host = Host::new();
         let home = host.surroundings.home.clone();
+        fs::create_dir_all(home.join(".ssh/sub")).unwrap();
         for (path, why) in [
             (home.clone(), "home"),
             (host.root.path().to_owned(), "home"),
@@ -226,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_contains_the_state_or_lies_in_it_is_refused_before_it_exists() {
-        let mut host = host();
+        let mut host = Host::new();
         let home = host.surroundings.home.clone();
         fs::create_dir_all(home.join(".local")).unwrap();
         assert_eq!(refusal(&host, &home.join(".local")), "own");
@@ -238,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_link_to_the_home_is_the_home() {
-        let host = host();
+        let host = Host::new();
         let link = host.root.path().join("link");
         std::os::unix::fs::symlink(&host.surroundings.home, &link).unwrap();
         assert_eq!(refusal(&host, &link), "home");
@@ -246,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_home_that_is_a_link_is_followed() {
-        let mut host = host();
+        let mut host = Host::new();
         let link = host.root.path().join("link");
         std::os::unix::fs::symlink(&host.surroundings.home, &link).unwrap();
         let home = std::mem::replace(&mut host.surroundings.home, link);
@@ -255,7 +235,7 @@ mod tests {
 
     #[test]
     fn neither_the_own_state_nor_the_home_can_be_shown() {
-        let host = host();
+        let host = Host::new();
         let home = host.surroundings.home.clone();
         let shows = |path: &Path| grantable(&host.surroundings, path).is_ok();
         let state = host.surroundings.state_dir();

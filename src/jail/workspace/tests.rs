@@ -10,13 +10,14 @@ use super::*;
 use crate::policy::{self, FileRules, Overlay, PolicyChoice, Profiles};
 use crate::surroundings::Surroundings;
 
-struct Host {
-    root: tempfile::TempDir,
-    surroundings: Surroundings,
+/// A user's home with a workspace, on a disk with nothing else.
+pub(super) struct Host {
+    pub(super) root: tempfile::TempDir,
+    pub(super) surroundings: Surroundings,
 }
 
 impl Host {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
         fs::create_dir_all(home.join("work")).unwrap();
