@@ -7,6 +7,8 @@ use std::io;
 
 use kvro_sandbox::{Host, LaunchError, Step};
 
+use crate::surroundings::Surroundings;
+
 /// The supervisor had to end the run: door, guard or ledger failed.
 pub const FAILED: u8 = 121;
 /// A ceiling was reached.
@@ -64,17 +66,21 @@ impl Failure {
 
     /// A jail that could not be made, with what to do about it on this machine.
     #[must_use]
-    pub fn launch(error: LaunchError, host: &Host) -> Self {
-        let hint = launch_hint(&error, host);
+    pub fn launch(error: LaunchError, host: &Host, caller: &Surroundings) -> Self {
+        let hint = launch_hint(&error, host, caller);
         Self { hint, ..Self::setup(error) }
     }
 
     /// The words for a jail that could not be made: what failed, and the fix.
     #[must_use]
-    pub fn explain_launch(error: &LaunchError, host: &Host) -> (String, Option<String>) {
+    pub fn explain_launch(
+        error: &LaunchError,
+        host: &Host,
+        caller: &Surroundings,
+    ) -> (String, Option<String>) {
         let cause = std::error::Error::source(error);
         let what = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-        (what, launch_hint(error, host))
+        (what, launch_hint(error, host, caller))
     }
 }
 
@@ -88,7 +94,11 @@ impl fmt::Display for Failure {
     }
 }
 
-fn launch_hint(error: &LaunchError, host: &Host) -> Option<String> {
+fn launch_hint(error: &LaunchError, host: &Host, caller: &Surroundings) -> Option<String> {
+    // Whatever step it was that failed: no setting of the machine would help.
+    if caller.is_in_a_jail() {
+        return Some("this is a jail already, and it makes no other inside".to_owned());
+    }
     let LaunchError::Step { step, cause } = error else { return None };
     let layer = step.layer();
     let refused = matches!(cause.kind(), io::ErrorKind::PermissionDenied);
@@ -136,4 +146,34 @@ fn launch_hint(error: &LaunchError, host: &Host) -> Option<String> {
 #[must_use]
 pub fn exec_code(cause: &io::Error) -> u8 {
     if cause.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jail_in_a_jail_is_told_no_setting_of_the_machine() {
+        let refused = || LaunchError::Step {
+            step: Step::EnterNamespaces,
+            cause: io::ErrorKind::PermissionDenied.into(),
+        };
+        let host =
+            Host { apparmor_restricts_userns: Some(0), userns_clone: Some(0), ..Host::probe() };
+        let mut caller = Surroundings::of_this_process().unwrap();
+        caller.env.clear();
+        let outside = Failure::launch(refused(), &host, &caller).hint;
+        caller.env.insert("KVRO_JAIL".into(), "1".into());
+        let inside = Failure::launch(refused(), &host, &caller).hint;
+        assert_eq!(
+            [outside.as_deref(), inside.as_deref()],
+            [
+                Some(
+                    "unprivileged user namespaces are switched off: as root, \
+                     `sysctl kernel.unprivileged_userns_clone=1`"
+                ),
+                Some("this is a jail already, and it makes no other inside"),
+            ]
+        );
+    }
 }

@@ -12,6 +12,9 @@ use nix::unistd::{Uid, User};
 /// The name of every directory of ours.
 const NAME: &str = "kvro-jail";
 
+/// Set in the environment of every agent.
+pub const JAIL_VARIABLE: &str = "KVRO_JAIL";
+
 /// Where the caller lives and calls from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
@@ -77,6 +80,12 @@ impl Surroundings {
     #[must_use]
     pub fn ceiling_file(&self) -> PathBuf {
         self.etc.join(NAME).join("policy.toml")
+    }
+
+    /// Whether the caller is an agent of ours, as its environment says.
+    #[must_use]
+    pub fn is_in_a_jail(&self) -> bool {
+        self.env.contains_key(OsStr::new(JAIL_VARIABLE))
     }
 
     /// A variable that holds an absolute path.

@@ -83,7 +83,8 @@ fn print(diagnosis: &Diagnosis, out: &mut dyn Write) -> std::io::Result<()> {
 fn diagnose(surroundings: &Surroundings) -> Diagnosis {
     let host = Host::probe();
     let trial = trial();
-    let mut checks = vec![jail_check(&host, trial.as_ref().err()), landlock_check(&host)];
+    let mut checks =
+        vec![jail_check(&host, surroundings, trial.as_ref().err()), landlock_check(&host)];
     checks.push(apparmor_check(&host));
     checks.push(resources_check(&host));
     checks.push(optional(
@@ -114,13 +115,13 @@ fn trial() -> Result<(), LaunchError> {
     Stage::start()?.launch(&plan, "doctor").map(drop)
 }
 
-fn jail_check(host: &Host, error: Option<&LaunchError>) -> Check {
+fn jail_check(host: &Host, caller: &Surroundings, error: Option<&LaunchError>) -> Check {
     let name = "namespaces";
     let Some(error) = error else {
         let detail = "user, mount, pid, net, ipc, uts, cgroup: made and left".to_owned();
         return Check { name, status: Status::Ok, detail, fix: None };
     };
-    let (detail, hint) = Failure::explain_launch(error, host);
+    let (detail, hint) = Failure::explain_launch(error, host, caller);
     Check { name, status: Status::Missing, detail, fix: hint }
 }
 

@@ -9,7 +9,7 @@ use kvro_ledger::RunId;
 use super::certificates::Bundle;
 use super::identity::Person;
 use crate::policy::Policy;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{JAIL_VARIABLE, Surroundings};
 use crate::workspace::{HomeView, SYSTEM_TREES, real_path};
 
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -42,7 +42,7 @@ pub(super) fn environment(
     for entry in &policy.env.set {
         set(&entry.value.name, entry.value.value.clone().into());
     }
-    set("KVRO_JAIL", "1".into());
+    set(JAIL_VARIABLE, "1".into());
     set("KVRO_JAIL_RUN", run.to_string().into());
     env.into_iter().collect()
 }

@@ -2,8 +2,6 @@
 //!
 //! Neither way weakens a promise silently: what is in force is in `isolation.applied`.
 
-use std::ffi::OsStr;
-
 use kvro_sandbox::{Host, LaunchError, Plan, Stage, Starting, Step};
 
 use super::kit::Kit;
@@ -61,13 +59,7 @@ pub(super) fn bring_up(
                 desk.say.warning(desk.notes, &what, "load the kernel's overlay module");
             }
             Err(error) => {
-                let failure = Failure::launch(error, &Host::probe());
-                let is_inside = request.surroundings.env.contains_key(OsStr::new("KVRO_JAIL"));
-                return Err(if is_inside {
-                    failure.with_hint("this is a jail already, and it makes no other inside")
-                } else {
-                    failure
-                });
+                return Err(Failure::launch(error, &Host::probe(), request.surroundings));
             }
         }
     }
