@@ -9,6 +9,7 @@ use nix::sys::prctl;
 ///
 /// The bounding set goes first: shrinking it takes a capability.
 pub(crate) fn drop_all() -> io::Result<()> {
+    // Defence::NoCapabilities: privileges::agent_can_gain_no_capability.
     for set in [CapSet::Bounding, CapSet::Ambient] {
         caps::clear(None, set).map_err(io::Error::other)?;
     }
@@ -16,6 +17,7 @@ pub(crate) fn drop_all() -> io::Result<()> {
     for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         caps::set(None, set, &nothing).map_err(io::Error::other)?;
     }
+    // Defence::NoNewPrivileges: privileges::a_set_uid_program_gives_nothing.
     prctl::set_no_new_privs()?;
     Ok(())
 }

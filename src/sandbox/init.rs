@@ -53,6 +53,7 @@ const NOT_MADE: u8 = 125;
 
 fn live(channel: &Channel, from_stage: Channel) -> Result<u8, StepFailed> {
     die_with_supervisor(channel).during(|| Step::EnterNamespaces)?;
+    // Defence::Keyring: privileges::agent_does_not_find_the_callers_keys.
     sys::join_new_session_keyring().during(|| Step::LeaveKeyring)?;
     mounts::detach_from_host().during(|| Step::NewRoot)?;
     let network = Network::raise()?;
@@ -76,6 +77,7 @@ fn live(channel: &Channel, from_stage: Channel) -> Result<u8, StepFailed> {
         }
         Born::Parent { child } => {
             drop(agent_side);
+            // Defence::HiddenPid1: privileges::agent_cannot_read_the_environment_of_pid_1.
             prctl::set_dumpable(false).during(|| Step::DropPrivileges)?;
             let Some((FromAgent::Armed, _)) = gate.receive().during(|| Step::Report)? else {
                 // It failed and has said why.
@@ -171,6 +173,7 @@ fn become_agent(
         // Nobody wants it any more, and nobody is left to be told.
         sys::exit_now(NOT_MADE)
     };
+    // Defence::ClosedDescriptors: privileges::the_callers_descriptors_stay_outside.
     // Nothing but the three streams reaches the agent, whatever a library forgot to mark.
     sys::close_on_exec_from(3).during(|| Step::Execute)?;
     exec::replace(&plan.command).during(|| Step::Execute)
@@ -238,6 +241,7 @@ fn serve(command: Pid, channel: &Channel, signals: &SignalFd) -> io::Result<u8> 
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 received => match received? {
                     Some((request, _)) => obey(request, command),
+                    // Defence::Lifeline: lifetime::a_storm_of_forks_ends_with_its_supervisor.
                     // The supervisor is gone; so is everything here, at once.
                     None => return Ok(137),
                 },

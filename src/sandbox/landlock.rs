@@ -41,6 +41,7 @@ pub fn missing(abi: u32) -> Vec<String> {
 
 /// Restricts this process and its children to what `plan` shows.
 pub(crate) fn restrict(plan: &Plan) -> io::Result<()> {
+    // Defence::Landlock: files::agent_can_make_no_device.
     let mut rules = ruleset().map_err(io::Error::other)?;
     // One rule for all that is only read: a path's rules are those of its parents in the jail,
     // across mounts, and a path that leads outside of the new root has none of them.
@@ -73,6 +74,7 @@ fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
         .handle_access(AccessFs::from_all(NEEDED))?
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(newer)?
+        // Defence::LandlockScope: privileges::agent_cannot_kill_pid_1.
         .scope(Scope::from_all(WANTED))?
         .create()?;
     Ok(rules.set_compatibility(CompatLevel::BestEffort))

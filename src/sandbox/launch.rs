@@ -109,6 +109,7 @@ fn spawn(channel: &Channel) -> io::Result<Child> {
     fcntl(channel.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
     #[expect(clippy::disallowed_methods, reason = "this is the launcher")]
     let mut command = Command::new("/proc/self/exe");
+    // Defence::HiddenPid1: environment::no_process_shows_the_callers_secrets.
     command.arg0("kvro-jail").arg(STAGE_ARGUMENT).env_clear();
     command.arg(channel.as_fd().as_raw_fd().to_string());
     command.spawn()

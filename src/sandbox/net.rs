@@ -90,6 +90,7 @@ fn route_everything_here() -> Result<bool, StepFailed> {
     .during(|| Step::BringUpLoopback)?;
     bind(netlink.as_raw_fd(), &NetlinkAddr::new(0, 0)).during(|| Step::BringUpLoopback)?;
     request(netlink.as_fd(), &link_up()).during(|| Step::BringUpLoopback)?;
+    // Defence::NetworkNamespace: network::a_datagram_reaches_nobody.
     request(netlink.as_fd(), &local_route(libc::AF_INET)).during(|| Step::RouteToDoor)?;
     match request(netlink.as_fd(), &local_route(libc::AF_INET6)) {
         Ok(()) => Ok(true),

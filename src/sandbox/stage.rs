@@ -31,8 +31,11 @@ pub const STAGE_ARGUMENT: &str = "__stage";
 /// Every namespace of the level `full`.
 const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
+    // Defence::PidNamespace: lifetime::orphans_end_with_the_command.
     | libc::CLONE_NEWPID
+    // Defence::NetworkNamespace: network::the_hosts_loopback_is_out_of_reach.
     | libc::CLONE_NEWNET
+    // Defence::IpcNamespace: privileges::agent_does_not_reach_the_hosts_shared_memory.
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
@@ -107,6 +110,7 @@ fn hand_over(pid_1: libc::pid_t, channel: &Channel, to_pid_1: &Channel) -> Resul
 ///
 /// To be called again after each change of credentials, which clears the setting (prctl(2)).
 pub(crate) fn die_with_supervisor(channel: &Channel) -> io::Result<()> {
+    // Defence::Lifeline: lifetime::a_launch_ends_with_its_supervisor_at_every_point.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let mut lifeline = [PollFd::new(channel.as_fd(), PollFlags::empty())];
     poll(&mut lifeline, PollTimeout::ZERO)?;
@@ -141,6 +145,7 @@ fn inherit(number: &str) -> io::Result<OwnedFd> {
 /// Closes what else came over the exec: the caller's descriptors are not the jail's.
 fn close_all_but(channel: RawFd) -> io::Result<()> {
     let channel = channel.cast_unsigned();
+    // Defence::ClosedDescriptors: privileges::the_callers_descriptors_stay_outside.
     sys::close_between(3, channel)?;
     sys::close_from(channel + 1)
 }

@@ -36,6 +36,12 @@ pub(crate) struct Fact {
 type Shared = Arc<OnceLock<Result<Played, String>>>;
 
 impl Area {
+    /// The names of its rows and facts, with what each is about.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, Defence)> {
+        let facts = self.facts.iter().map(|fact| (fact.name, fact.defence));
+        self.rows.iter().map(|row| (row.name, row.defence)).chain(facts)
+    }
+
     /// The area's rows and facts as trials; the jail runs when the first of them does.
     pub(crate) fn trials(self) -> Vec<Trial> {
         let area = Arc::new(self);

@@ -21,6 +21,7 @@ mod raw;
 mod record;
 mod row;
 mod run;
+mod sources;
 mod tools;
 mod world;
 

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::needs::Need;
 
-/// What of the program a row or a case is about: with it gone, the row is red.
+/// What of the program a row or a case is about: with it gone, the row is red. The code says where
+/// it is (see `sources`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defence {
     /// The table of refused calls.

@@ -27,6 +27,7 @@ pub(super) fn environment(
     run: &RunId,
 ) -> Vec<(OsString, OsString)> {
     let mut env: BTreeMap<OsString, OsString> = BTreeMap::new();
+    // Defence::EnvironmentList: environment::GITHUB_TOKEN_stays_outside.
     let passed = surroundings.env.iter().filter(|(name, _)| policy.env.lets_in(name));
     env.extend(passed.map(|(name, value)| (name.clone(), value.clone())));
     let mut set = |name: &str, value: OsString| drop(env.insert(name.into(), value));

@@ -200,6 +200,7 @@ impl Run<'_> {
         if let Phase::Ending { since } = self.phase {
             self.phase = Phase::Killed { since };
         }
+        // Defence::KillSwitch: lifetime::who_ignores_signals_ends_after_the_grace.
         self.jail.kill()
     }
 

@@ -104,6 +104,7 @@ pub fn settle(surroundings: &Surroundings, path: &Path) -> Result<PathBuf, Place
     if !place.is_dir() {
         return Err(PlaceError::NotADirectory(place));
     }
+    // Defence::Place: place::the_home_is_no_workspace.
     let home = really(&surroundings.home);
     // A home of `/` (some containers) or none at all must not open every path.
     if home.starts_with(&place) {

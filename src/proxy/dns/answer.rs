@@ -79,6 +79,7 @@ fn judge(query: &Query, zone: &Zone) -> (Verdict, Option<Event>) {
     if let Some(address) = own(&name, kind) {
         return (Verdict::Known(address), None);
     }
+    // Defence::Door: network::a_name_that_is_not_listed_is_not_there.
     let decided = match zone.rules.judge_name(&name) {
         Decision::Deny(reason) => Err(reason),
         Decision::Allow(_) if kind != RecordType::A => return (Verdict::Known(None), None),

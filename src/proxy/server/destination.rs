@@ -25,6 +25,7 @@ impl Destination {
     }
 
     pub(super) fn judge(&self, rules: &Rules) -> Decision {
+        // Defence::Door: network::the_door_refuses_a_server_by_address.
         match rules.judge(&self.server) {
             Decision::Deny(Reason::HostNotListed) if !self.named => {
                 Decision::Deny(Reason::AddressWithoutName)

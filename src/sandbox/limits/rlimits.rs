@@ -13,7 +13,9 @@ use super::Resources;
 /// A core limit of 1 rather than 0: a piped core handler of the host is called under 0 and not
 /// under 1 (core(5)), and no file that short is written.
 pub(crate) fn apply(resources: &Resources) -> io::Result<()> {
+    // Defence::CoreLimit: privileges::a_crash_leaves_no_core.
     setrlimit(Resource::RLIMIT_CORE, 1, 1)?;
+    // Defence::Ceilings: privileges::a_flood_of_processes_meets_a_ceiling.
     if let Some(bytes) = resources.memory {
         // Private memory that can be written (Linux 4.7). Not the address space: Node, Bun and Go
         // reserve far more of that than they ever use.

@@ -155,6 +155,7 @@ const DETACH: MntFlags = MntFlags::MNT_DETACH;
 
 /// Makes the new root the root and leaves nothing of the old one.
 fn enter(root: &Root) -> io::Result<()> {
+    // Defence::Root: files::the_home_of_the_host_is_not_there.
     sys::set_own_attributes(root.as_fd(), MountAttributes::READ_ONLY)?;
     fchdir(root)?;
     sys::pivot_here()?;

@@ -52,6 +52,7 @@ fn is_gone(error: &io::Error) -> bool {
 
 /// A read-only copy of the mount over itself.
 fn protect(place: &OwnedFd) -> io::Result<()> {
+    // Defence::ProtectedMask: files::agent_cannot_rename_a_protected_file.
     let tree = sys::open_tree(place.as_fd())?;
     sys::set_attributes(tree.as_fd(), MountAttributes::READ_ONLY)?;
     sys::attach(tree.as_fd(), place.as_fd())
@@ -78,6 +79,7 @@ impl Decoys {
     }
 
     fn cover(&self, number: usize, text: &str, place: &OwnedFd) -> io::Result<()> {
+        // Defence::HiddenMask: files::agent_cannot_unlink_a_hidden_file.
         let name = Path::new("/").join(number.to_string());
         match kind_of(place.as_fd())? {
             Kind::Directory => drop(self.root.directory(&name)?),

@@ -17,9 +17,11 @@ pub(super) fn add(root: &Root) -> io::Result<()> {
     let attributes = MountAttributes::DATA;
     let tree = sys::new_filesystem(c"proc", &[], attributes)?;
     sys::attach(tree.as_fd(), root.directory(Path::new("/proc"))?.as_fd())?;
+    // Defence::ReadOnlyKernelFiles: files::no_setting_of_the_kernel_opens_for_writing.
     for name in READ_ONLY {
         cover(root, name, |place| sys::open_tree(place.as_fd()))?;
     }
+    // Defence::Keyring: privileges::agent_does_not_see_the_callers_keys.
     for name in EMPTY {
         cover(root, name, |_| sys::clone_tree(Path::new("/dev/null")))?;
     }

@@ -40,6 +40,7 @@ pub(super) fn judge(
     if !notifier.is_waiting(asked) {
         return Ok(None);
     }
+    // Defence::ConnectJudge: network::a_server_inside_does_not_answer_for_others.
     let Some(to) = target.filter(|to| is_refused(*to, door_ports)) else {
         notifier.answer(asked, Verdict::Continue)?;
         return Ok(None);

@@ -42,6 +42,7 @@ const fn load(offset: usize) -> libc::sock_filter {
 ///
 /// x32 calls carry bit 30, and thus lie above every known number.
 pub(super) fn install_entry_points() -> io::Result<()> {
+    // Defence::SeccompEntryPoints: kernel::agent_cannot_call_a_number_of_a_later_kernel.
     let filter = [
         load(offset_of!(libc::seccomp_data, arch)),
         instruction(EQUAL, 1, 0, NATIVE),

@@ -127,6 +127,7 @@ const KDSETMODE: u64 = 0x4b3a;
 
 /// Every refused call.
 pub(super) const REFUSED: &[Refusal] = &[
+    // Defence::SeccompTable: kernel::agent_cannot_call_SYS_mount.
     // Namespaces and mounts: a new user namespace gives back the capabilities that were dropped.
     when!(
         SYS_clone,

@@ -16,6 +16,7 @@ use crate::area::{Area, guarded, title};
 use crate::identity::Identity;
 use crate::needs::{FULL, Need};
 use crate::row::Defence;
+use crate::sources;
 
 /// A case with a jail of its own.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +29,25 @@ pub(crate) struct Case {
 
 /// Every trial.
 pub(crate) fn all() -> Vec<Trial> {
-    let areas = [
+    let mut trials: Vec<Trial> = areas().into_iter().flat_map(Area::trials).collect();
+    trials.extend(alone().flat_map(|(area, case)| trials_of(area, *case)));
+    trials.extend(sources::trials());
+    trials.extend(elsewhere());
+    trials
+}
+
+/// Every case by its name, `AREA::CASE`, with what it is about.
+pub(crate) fn named() -> impl Iterator<Item = (String, Defence)> {
+    let rows = areas().into_iter().flat_map(|area| {
+        let named: Vec<_> = area.named().collect();
+        named.into_iter().map(move |(name, defence)| (area.name, name, defence))
+    });
+    let alone = alone().map(|(area, case)| (area, case.name, case.defence));
+    rows.chain(alone).map(|(area, name, defence)| (format!("{area}::{name}"), defence))
+}
+
+fn areas() -> [Area; 7] {
+    [
         kernel::area(),
         privileges::area(),
         environment::area(),
@@ -36,15 +55,14 @@ pub(crate) fn all() -> Vec<Trial> {
         network::area(),
         network::without_a_door(),
         works::area(),
-    ];
-    let mut trials: Vec<Trial> = areas.into_iter().flat_map(Area::trials).collect();
-    for (area, cases) in
-        [("lifetime", lifetime::CASES), ("place", place::CASES), ("known", known::CASES)]
-    {
-        trials.extend(cases.iter().flat_map(|case| trials_of(area, *case)));
-    }
-    trials.extend(elsewhere());
-    trials
+    ]
+}
+
+/// The cases with a jail of their own, each with its area.
+fn alone() -> impl Iterator<Item = (&'static str, &'static Case)> {
+    [("lifetime", lifetime::CASES), ("place", place::CASES), ("known", known::CASES)]
+        .into_iter()
+        .flat_map(|(area, cases)| cases.iter().map(move |case| (area, case)))
 }
 
 fn trials_of(area: &str, case: Case) -> impl Iterator<Item = Trial> {
