@@ -6,6 +6,8 @@
 
 #[path = "../support/census.rs"]
 mod census;
+#[path = "../support/copied.rs"]
+mod copied;
 #[path = "../support/identity.rs"]
 mod identity;
 #[path = "../support/stub/mod.rs"]

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::census;
+use crate::copied::copy_program;
 use crate::identity::Identity;
 use crate::installed::Clients;
 use crate::stub::{Settings, Stub};
@@ -58,7 +59,8 @@ impl Scene {
         let program = directory.path().join("kvro-jail");
         let built = std::env::var_os("KVRO_BIN").map(PathBuf::from);
         let built = built.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_kvro-jail")));
-        fs::copy(&built, &program).with_context(|| format!("no program {}", built.display()))?;
+        copy_program(&built, &program)
+            .with_context(|| format!("no program {}", built.display()))?;
         identity.give(directory.path())?;
         Ok(Self { identity, clients, directory, program })
     }

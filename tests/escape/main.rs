@@ -8,6 +8,8 @@
 
 #[path = "../support/census.rs"]
 mod census;
+#[path = "../support/copied.rs"]
+mod copied;
 #[path = "../support/identity.rs"]
 mod identity;
 

@@ -12,6 +12,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use tempfile::TempDir;
 
+use crate::copied::copy_program;
 use crate::identity::Identity;
 use crate::prisoner::CANARY;
 use crate::raw;
@@ -103,7 +104,7 @@ fn plant_as_root(words: &mut BTreeMap<&'static str, String>) -> anyhow::Result<O
 
     // A file that says that whoever runs it is root.
     let set_uid = shown.path().join("set-uid");
-    fs::copy(tools::probe(), &set_uid)?;
+    copy_program(&tools::probe(), &set_uid)?;
     fs::set_permissions(&set_uid, Permissions::from_mode(0o4755))?;
     words.insert("set-uid", set_uid.display().to_string());
     Ok(OfRoot { _run: run, _socket: listener, _shown: shown })

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use anyhow::Context as _;
 use tempfile::TempDir;
 
+use crate::copied::copy_program;
+
 static PLACE: OnceLock<PathBuf> = OnceLock::new();
 
 /// Outside of /tmp, which is private in a jail.
@@ -28,7 +30,7 @@ pub(crate) fn lay_out() -> anyhow::Result<TempDir> {
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::copy(from, to).with_context(|| format!("no program {}", from.display()))?;
+    copy_program(from, to).with_context(|| format!("no program {}", from.display()))?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::census;
+use crate::copied::copy_program;
 use crate::identity::Identity;
 use crate::planted::Planted;
 use crate::prisoner::{ARGUMENT, CANARY, KEY};
@@ -81,7 +82,7 @@ impl World {
     /// Has this world's jails run by a copy of the program that nobody else runs.
     pub(crate) fn take_own_program(&mut self) -> anyhow::Result<()> {
         let own = self.path("kvro-jail");
-        fs::copy(&self.program, &own)?;
+        copy_program(&self.program, &own)?;
         self.program = own;
         Ok(())
     }
