@@ -36,6 +36,8 @@ pub enum Event {
     IsolationDegraded(IsolationDegraded),
     #[serde(rename = "fs.hidden_opened")]
     HiddenOpened(HiddenOpened),
+    #[serde(rename = "fs.refused")]
+    NameRefused(NameRefused),
     #[serde(rename = "dns.answered")]
     DnsAnswered(DnsAnswered),
     #[serde(rename = "dns.refused")]
@@ -165,6 +167,15 @@ pub struct IsolationDegraded {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HiddenOpened {
     pub path: String,
+}
+
+/// A name that the policy closes was not to be made, removed, renamed or linked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct NameRefused {
+    /// Relative to the workspace, lossily decoded.
+    pub path: String,
+    /// `create`, `remove`, `rename` or `link`.
+    pub verb: String,
 }
 
 /// An allowed name was answered with an address of the door's own range.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::event::{
-    DnsRefused, EgressAttempted, EgressDenied, HiddenOpened, InferenceRefused, Repeated,
-    UpstreamFailed,
+    DnsRefused, EgressAttempted, EgressDenied, HiddenOpened, InferenceRefused, NameRefused,
+    Repeated, UpstreamFailed,
 };
 use crate::{Actor, Event};
 
@@ -32,6 +32,7 @@ pub(crate) struct Subject {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum What {
     Hidden(HiddenOpened),
+    Name(NameRefused),
     Dns(DnsRefused),
     Denied(EgressDenied),
     Attempted(EgressAttempted),
@@ -44,6 +45,7 @@ impl Subject {
     pub(crate) fn of(actor: Actor, event: &Event) -> Option<Self> {
         let what = match event {
             Event::HiddenOpened(data) => What::Hidden(data.clone()),
+            Event::NameRefused(data) => What::Name(data.clone()),
             Event::DnsRefused(data) => What::Dns(data.clone()),
             Event::EgressDenied(data) => What::Denied(data.clone()),
             // A loop in a shell tries each time from a new process.

@@ -2,8 +2,20 @@
 
 use std::io;
 
-use caps::{CapSet, CapsHashSet};
+use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
+
+/// Keeps the one capability that mounting takes: what the guard does to files, it does with the
+/// agent's own rights.
+pub(crate) fn keep_mounting() -> io::Result<()> {
+    let mounting = CapsHashSet::from([Capability::CAP_SYS_ADMIN]);
+    caps::set(None, CapSet::Inheritable, &CapsHashSet::new()).map_err(io::Error::other)?;
+    for set in [CapSet::Effective, CapSet::Permitted] {
+        caps::set(None, set, &mounting).map_err(io::Error::other)?;
+    }
+    prctl::set_no_new_privs()?;
+    Ok(())
+}
 
 /// Drops every capability, for good, and every way to gain one by exec.
 ///

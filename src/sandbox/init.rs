@@ -23,6 +23,7 @@ use nix::unistd::{
 
 use crate::creds;
 use crate::exec;
+use crate::guard::Tree;
 use crate::identity;
 use crate::landlock;
 use crate::limits;
@@ -34,7 +35,7 @@ use crate::seccomp;
 use crate::stage::{die_with_supervisor, read_plan, single};
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, Born};
-use crate::wire::{Channel, FromAgent, FromJail, ToAgent, ToJail, ToPid1};
+use crate::wire::{Channel, FromAgent, FromJail, FromPid1, ToAgent, ToJail, ToPid1};
 
 /// Runs pid 1 to its end and returns its exit code.
 pub(crate) fn run(channel: &Channel, from_stage: Channel) -> u8 {
@@ -105,19 +106,32 @@ fn build(
 ) -> Result<(Option<Terminal>, Option<OwnedFd>, net::Sockets), StepFailed> {
     // Sources are opened as the caller, who may own directories that nobody else can enter.
     let sources = mounts::sources(plan, &from_stage)?;
-    drop(from_stage);
     let sockets = network.open(&plan.door_ports)?;
     identity::become_inside(plan.identity).during(|| Step::BecomeAgentUser)?;
     // Both were cleared by the change of user.
     prctl::set_dumpable(true).during(|| Step::BecomeAgentUser)?;
     die_with_supervisor(channel).during(|| Step::BecomeAgentUser)?;
     let built = mounts::build(plan, sources)?;
+    if let Some(tree) = built.guard {
+        let_the_guard_in(&tree, &from_stage).during(|| Step::EnterGuard)?;
+    }
+    drop(from_stage);
     let terminal = if plan.needs_terminal() {
         Some(Terminal::open(plan.terminal).during(|| Step::OpenTerminal)?)
     } else {
         None
     };
     Ok((terminal, built.decoys, sockets))
+}
+
+/// Hands the guarded tree to the stage and waits until it is in: it cannot join a process that is no
+/// longer dumpable.
+fn let_the_guard_in(tree: &Tree, stage: &Channel) -> io::Result<()> {
+    stage.send(&FromPid1::Laid, &tree.descriptors().map(AsFd::as_fd))?;
+    match stage.receive()? {
+        Some((ToPid1::Guarded, _)) => Ok(()),
+        _ => Err(io::ErrorKind::BrokenPipe.into()),
+    }
 }
 
 fn report_ready(
@@ -163,7 +177,11 @@ fn become_agent(
     let cwd = &plan.command.cwd;
     chdir(cwd).during(|| Step::EnterDirectory(cwd.clone()))?;
     landlock::restrict(plan).during(|| Step::Landlock)?;
-    let listener = seccomp::install_notifying().during(|| Step::Notifications)?;
+    let names = match plan.guard {
+        Some(_) => seccomp::Names::Guarded,
+        None => seccomp::Names::Free,
+    };
+    let listener = seccomp::install_notifying(names).during(|| Step::Notifications)?;
     channel.send(&FromJail::Listener, &[listener.as_fd()]).during(|| Step::Report)?;
     drop(listener);
     // Last: the filter forbids most of the lines above.

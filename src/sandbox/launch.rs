@@ -12,6 +12,7 @@ use std::process::{Child, Command};
 use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
+use crate::guard::GuardHandle;
 use crate::jail::{Jail, Pid1};
 use crate::limits::{Cgroup, Confinement, Resources};
 use crate::plan::Plan;
@@ -45,8 +46,10 @@ impl From<StepFailed> for LaunchError {
 pub struct Starting {
     pub jail: Jail,
     pub door: Door,
-    /// The command's `connect` calls arrive here.
-    pub connects: OwnedFd,
+    /// The system calls of the jail that wait for a verdict arrive here.
+    pub calls: OwnedFd,
+    /// Where names are guarded.
+    pub guard: Option<GuardHandle>,
     /// Decoys by their place in the plan's masks.
     pub decoys: Option<OwnedFd>,
     /// The outer side of the jail's terminal.
@@ -65,9 +68,17 @@ pub struct Door {
 /// A jail whose processes exist and know nothing yet. Dropping it ends them.
 #[derive(Debug)]
 pub struct Stage {
-    process: Child,
+    /// Taken by the launch, as the guard's.
+    process: Option<Child>,
     /// Taken by the launch.
-    channel: Option<Channel>,
+    ends: Option<Ends>,
+}
+
+/// The supervisor's ends of both sockets.
+#[derive(Debug)]
+struct Ends {
+    jail: Channel,
+    guard: Channel,
 }
 
 impl Stage {
@@ -76,42 +87,61 @@ impl Stage {
     /// To be called on a thread that lives as long as the jail shall: the kernel ties a child's
     /// parent-death signal to the thread that made it.
     pub fn start() -> Result<Self, LaunchError> {
-        let (channel, jail_end) = Channel::pair().map_err(LaunchError::Spawn)?;
+        let pair = || Channel::pair().map_err(LaunchError::Spawn);
+        let ((jail, jail_end), (guard, guard_end)) = (pair()?, pair()?);
         // The jail alone holds its end from here on, and its death is an end of file here.
-        let process = spawn(&jail_end).map_err(LaunchError::Spawn)?;
-        Ok(Self { process, channel: Some(channel) })
+        let process = spawn(&jail_end, &guard_end).map_err(LaunchError::Spawn)?;
+        Ok(Self { process: Some(process), ends: Some(Ends { jail, guard }) })
     }
 
     /// Builds the jail of `plan` and stops short of running its command. `name` tells control
     /// groups apart.
     pub fn launch(mut self, plan: &Plan, name: &str) -> Result<Starting, LaunchError> {
-        let channel = self.channel.take().ok_or(LaunchError::Silent)?;
-        let started = assemble(plan, name, channel);
-        self.process.wait().map_err(LaunchError::Spawn)?;
-        started
+        let Ends { jail, guard } = self.ends.take().ok_or(LaunchError::Silent)?;
+        let started = assemble(plan, name, jail);
+        let mut process = self.process.take().ok_or(LaunchError::Silent)?;
+        match started {
+            Ok(starting) if plan.guard.is_some() => {
+                let guard = Some(GuardHandle::new(process, guard));
+                Ok(Starting { guard, ..starting })
+            }
+            other => {
+                drop(guard);
+                process.wait().map_err(LaunchError::Spawn)?;
+                other
+            }
+        }
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let Some(channel) = self.channel.take() else { return };
+        let (Some(Ends { jail: channel, guard }), Some(mut process)) =
+            (self.ends.take(), self.process.take())
+        else {
+            return;
+        };
+        drop(guard);
         // No plan comes any more: both processes end. Nothing can be done about a failure here,
         // and closing the socket has the same effect a little later.
         drop(channel.finish_sending());
-        drop(self.process.wait());
+        drop(process.wait());
         if let Ok(Some((FromJail::Born { pid }, _))) = channel.receive() {
             drop(Pid1::adopt(pid));
         }
     }
 }
 
-fn spawn(channel: &Channel) -> io::Result<Child> {
-    fcntl(channel.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+fn spawn(jail: &Channel, guard: &Channel) -> io::Result<Child> {
+    let inherited = [jail.as_fd(), guard.as_fd()];
+    for fd in inherited {
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    }
     #[expect(clippy::disallowed_methods, reason = "this is the launcher")]
     let mut command = Command::new("/proc/self/exe");
     // Defence::HiddenPid1: environment::no_process_shows_the_callers_secrets.
     command.arg0("kvro-jail").arg(STAGE_ARGUMENT).env_clear();
-    command.arg(channel.as_fd().as_raw_fd().to_string());
+    command.args(inherited.map(|fd| fd.as_raw_fd().to_string()));
     command.spawn()
 }
 
@@ -129,10 +159,10 @@ fn assemble(plan: &Plan, name: &str, channel: Channel) -> Result<Starting, Launc
     let memory = sealed(plan).map_err(LaunchError::Spawn)?;
     // Whoever is gone by now has said why.
     drop(channel.send(&ToStage::Plan, &[memory.as_fd()]));
-    let mut connects = None;
+    let mut calls = None;
     loop {
         match receive()? {
-            Some((FromJail::Listener, mut fds)) => connects = fds.pop(),
+            Some((FromJail::Listener, mut fds)) => calls = fds.pop(),
             Some((FromJail::Ready { dns_udp, dns_tcp, tap, decoys, terminal }, fds)) => {
                 let mut fds = fds.into_iter();
                 let mut take = |count: usize| fds.by_ref().take(count).collect::<Vec<_>>();
@@ -142,9 +172,9 @@ fn assemble(plan: &Plan, name: &str, channel: Channel) -> Result<Starting, Launc
                 let mut one = |is_there: bool| take(is_there.into()).pop();
                 let (tap, decoys, terminal) = (one(tap), one(decoys), one(terminal));
                 let door = Door { tcp, dns_udp, dns_tcp, tap: tap.ok_or(LaunchError::Silent)? };
-                let connects = connects.ok_or(LaunchError::Silent)?;
+                let calls = calls.ok_or(LaunchError::Silent)?;
                 let jail = Jail::new(pid_1, channel, confined);
-                return Ok(Starting { jail, door, connects, decoys, terminal });
+                return Ok(Starting { jail, door, calls, guard: None, decoys, terminal });
             }
             Some((FromJail::Failed(failed), _)) => return Err(failed.into()),
             _ => return Err(LaunchError::Silent),

@@ -5,6 +5,7 @@
 
 mod creds;
 mod exec;
+mod guard;
 mod host;
 mod identity;
 mod init;
@@ -24,14 +25,18 @@ mod step;
 mod sys;
 mod wire;
 
+pub use guard::{GuardHandle, Standing};
 pub use host::Host;
 pub use jail::{Ended, Jail, JailEvent};
 pub use landlock::{abi as landlock_abi, missing as landlock_missing};
 pub use launch::{Door, LaunchError, Stage, Starting};
 pub use limits::{Confinement, Resources};
-pub use observe::{Attempt, LastLook, Observation, Observer, RefusedConnect, Wall};
+pub use observe::{
+    Attempt, LastLook, Names, Observation, Observer, RefusedConnect, RefusedName, Wall,
+};
 pub use plan::{
-    Command, Content, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Stream, Stretch,
+    Command, Content, Guarded, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown, Stream,
+    Stretch, View,
 };
 pub use pty::{RawMode, WindowSize};
 pub use seccomp::{RefusedCall, refused_calls};

@@ -17,6 +17,8 @@ pub struct Plan {
     pub identity: Identity,
     /// What the new root is made of, in the order it is made.
     pub mounts: Vec<Mount>,
+    /// Directories whose names are guarded; without it, masks are all that covers names.
+    pub guard: Option<Guarded>,
     /// What covers names inside the mounts, made after them.
     pub masks: Vec<Mask>,
     /// TCP ports that the door serves on every address; without any, only names are answered (and
@@ -37,6 +39,7 @@ impl Plan {
         Self {
             identity,
             mounts: Vec::new(),
+            guard: None,
             masks: Vec::new(),
             door_ports: Vec::new(),
             streams: [Stream::Given; 3],
@@ -187,6 +190,38 @@ pub enum Owner {
     /// Files of these host ids are the agent's, and what the agent makes becomes theirs: an
     /// idmapped mount.
     Mapped(Ids),
+}
+
+/// A tree in which names are guarded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarded {
+    /// Absolute; the target of a read-write [`Mount::Bind`] of the plan.
+    #[serde(with = "crate::path_bytes")]
+    pub root: PathBuf,
+    /// The guarded directories, outer before inner; every directory on the way from the root to one
+    /// is itself one.
+    pub views: Vec<View>,
+}
+
+/// A guarded directory as it is at launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// Relative to the root; empty for the root itself.
+    #[serde(with = "crate::path_bytes")]
+    pub path: PathBuf,
+    /// How far what is in it may be changed.
+    pub stretch: Stretch,
+    /// What is shown in it. Whatever else is there is not shown until it is asked for.
+    pub names: Vec<Shown>,
+}
+
+/// A name in a guarded directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    #[serde(with = "crate::path_bytes")]
+    pub name: PathBuf,
+    /// Whether what is there is shown, or only a place for the mask that will cover it.
+    pub is_covered: bool,
 }
 
 /// A name that is covered.

@@ -17,15 +17,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
+use crate::guard::{self, Guard, Tree};
 use crate::identity;
 use crate::init;
 use crate::mounts::Prepared;
 use crate::plan::Plan;
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, Born};
-use crate::wire::{Channel, FromJail, ToPid1, ToStage};
+use crate::wire::{Channel, FromJail, FromPid1, ToPid1, ToStage};
 
-/// The first argument that makes the program a stage; the number of its socket follows.
+/// The first argument that makes the program a stage; the numbers of its sockets follow.
 pub const STAGE_ARGUMENT: &str = "__stage";
 
 /// Every namespace of the level `full`.
@@ -47,18 +48,23 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
 #[must_use]
 pub fn run(numbers: &[String]) -> u8 {
     const REFUSED: u8 = 125;
-    let [channel] = numbers else {
+    let [channel, guard] = numbers else {
         return REFUSED;
     };
-    let Ok(channel) = inherit(channel) else {
+    let (Ok(channel), Ok(guard)) = (inherit(channel), inherit(guard)) else {
         return REFUSED;
     };
-    if close_all_but(channel.as_raw_fd()).is_err() {
+    if close_all_but(channel.as_raw_fd(), guard.as_raw_fd()).is_err() {
         return REFUSED;
     }
-    let channel = Channel::from_fd(channel);
-    match make_pid_1(&channel) {
-        Ok(Side::Stage) => 0,
+    let (channel, supervisor) = (Channel::from_fd(channel), Channel::from_fd(guard));
+    match make_pid_1(&channel, supervisor) {
+        Ok(Side::Stage(None)) => 0,
+        Ok(Side::Stage(Some((guard, supervisor)))) => {
+            // Its end of file tells of the jail's own end.
+            drop(channel);
+            guard.serve(&supervisor).map_or(REFUSED, |()| 0)
+        }
         Ok(Side::Pid1(code)) => code,
         Err(failed) => {
             // A supervisor that is gone needs no report.
@@ -70,40 +76,58 @@ pub fn run(numbers: &[String]) -> u8 {
 
 /// Which of the two processes goes on.
 enum Side {
-    Stage,
+    /// As the guard, where there is something to guard.
+    Stage(Option<(Guard, Channel)>),
     Pid1(u8),
 }
 
-fn make_pid_1(channel: &Channel) -> Result<Side, StepFailed> {
+fn make_pid_1(channel: &Channel, supervisor: Channel) -> Result<Side, StepFailed> {
     die_with_supervisor(channel).during(|| Step::EnterNamespaces)?;
     let (to_pid_1, from_stage) = Channel::pair().during(|| Step::EnterNamespaces)?;
     let flags = NAMESPACES | libc::CLONE_PARENT;
     match sys::clone_with_namespaces(flags).during(|| Step::EnterNamespaces)? {
         Born::Child => {
-            drop(to_pid_1);
+            drop((to_pid_1, supervisor));
             Ok(Side::Pid1(init::run(channel, from_stage)))
         }
         Born::Parent { child } => {
             drop(from_stage);
             channel.send(&FromJail::Born { pid: child }, &[]).during(|| Step::Report)?;
-            hand_over(child, channel, &to_pid_1)?;
-            Ok(Side::Stage)
+            let guard = hand_over(child, channel, &to_pid_1, &supervisor)?;
+            Ok(Side::Stage(guard.map(|guard| (guard, supervisor))))
         }
     }
 }
 
-/// Gives pid 1 what it needs from outside. It reads an end of file instead if this fails, and ends.
-fn hand_over(pid_1: libc::pid_t, channel: &Channel, to_pid_1: &Channel) -> Result<(), StepFailed> {
+/// Gives pid 1 what it needs from outside, and becomes its guard where it has one. It reads an end
+/// of file instead if this fails, and ends.
+fn hand_over(
+    pid_1: libc::pid_t,
+    channel: &Channel,
+    to_pid_1: &Channel,
+    supervisor: &Channel,
+) -> Result<Option<Guard>, StepFailed> {
     let Some((ToStage::Plan, fds)) = channel.receive().during(|| Step::ReadPlan)? else {
         // No jail is wanted any more.
-        return Ok(());
+        return Ok(None);
     };
     let memory = single(fds).during(|| Step::ReadPlan)?;
     let plan = read_plan(&memory).during(|| Step::ReadPlan)?;
     let prepared = Prepared::by_host_root(&plan)?;
     identity::map(pid_1, plan.identity).during(|| Step::MapIdentity)?;
     to_pid_1.send(&ToPid1::Plan, &[memory.as_fd()]).during(|| Step::Report)?;
-    prepared.send(to_pid_1).during(|| Step::Report)
+    prepared.send(to_pid_1).during(|| Step::Report)?;
+    let Some(guarded) = &plan.guard else { return Ok(None) };
+    let Some((FromPid1::Laid, fds)) = to_pid_1.receive().during(|| Step::EnterGuard)? else {
+        // Pid 1 failed and has said why.
+        return Ok(None);
+    };
+    let tree = Tree::from_descriptors(guarded.root.clone(), fds).during(|| Step::EnterGuard)?;
+    guard::enter(pid_1, plan.identity, supervisor)?;
+    let mut guard = Guard::new(tree, guarded).during(|| Step::EnterGuard)?;
+    guard.watch()?;
+    to_pid_1.send(&ToPid1::Guarded, &[]).during(|| Step::Report)?;
+    Ok(Some(guard))
 }
 
 /// Dies when the thread that launched this process dies, or at once if it is dead already.
@@ -143,9 +167,10 @@ fn inherit(number: &str) -> io::Result<OwnedFd> {
 }
 
 /// Closes what else came over the exec: the caller's descriptors are not the jail's.
-fn close_all_but(channel: RawFd) -> io::Result<()> {
-    let channel = channel.cast_unsigned();
+fn close_all_but(a: RawFd, b: RawFd) -> io::Result<()> {
     // Defence::ClosedDescriptors: privileges::the_callers_descriptors_stay_outside.
-    sys::close_between(3, channel)?;
-    sys::close_from(channel + 1)
+    let (low, high) = (a.min(b).cast_unsigned(), a.max(b).cast_unsigned());
+    sys::close_between(3, low)?;
+    sys::close_between(low + 1, high)?;
+    sys::close_from(high + 1)
 }

@@ -39,6 +39,9 @@ pub enum Step {
     Notifications,
     Seccomp,
     EnterDirectory(#[serde(with = "crate::path_bytes")] PathBuf),
+    /// The directory whose names are guarded.
+    Guard(#[serde(with = "crate::path_bytes")] PathBuf),
+    EnterGuard,
     /// The command itself: not a fault of the jail.
     Execute,
 }
@@ -64,6 +67,7 @@ impl Step {
             | Self::MountProc
             | Self::Mask(_)
             | Self::EnterRoot => "mount_namespace",
+            Self::Guard(_) | Self::EnterGuard => "guard",
             Self::ReadPlan
             | Self::LeaveKeyring
             | Self::OpenTerminal
@@ -108,6 +112,8 @@ impl fmt::Display for Step {
             Self::Notifications => f.write_str("install the notifying seccomp filter"),
             Self::Seccomp => f.write_str("install the seccomp filter"),
             Self::EnterDirectory(path) => write!(f, "enter {}", path.display()),
+            Self::Guard(path) => write!(f, "guard the names in {}", path.display()),
+            Self::EnterGuard => f.write_str("start the guard"),
             Self::Execute => f.write_str("run the command"),
         }
     }

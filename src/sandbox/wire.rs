@@ -66,6 +66,15 @@ pub(crate) enum ToPid1 {
     Plan,
     /// The descriptors are the trees of the plan's next mount with a mapped owner.
     Trees,
+    /// The guard is in the jail's namespaces.
+    Guarded,
+}
+
+/// What pid 1 tells the stage, on the way back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FromPid1 {
+    /// The view lies; its descriptors are those of the guard's tree.
+    Laid,
 }
 
 /// What the agent's process tells pid 1, over a socket pair of their own.

@@ -57,6 +57,7 @@ impl Fold {
             Event::LedgerRecovered(_) => self.recovered = true,
             // Refusals are taken above; the rest says nothing that a report shows.
             Event::HiddenOpened(_)
+            | Event::NameRefused(_)
             | Event::DnsAnswered(_)
             | Event::DnsRefused(_)
             | Event::EgressAllowed(_)

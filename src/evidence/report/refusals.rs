@@ -94,6 +94,9 @@ fn key(event: &Event) -> Option<Key> {
     if let Event::HiddenOpened(HiddenOpened { path }) = event {
         return Some((HIDDEN, path.clone(), String::new()));
     }
+    if let Event::NameRefused(refused) = event {
+        return Some(("fs.refused", refused.path.clone(), refused.verb.clone()));
+    }
     if let Event::DnsRefused(refused) = event {
         return Some(("dns.refused", refused.name.clone(), refused.reason.clone()));
     }

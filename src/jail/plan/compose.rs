@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use kvro_ledger::RunId;
-use kvro_sandbox::{Command, Mask, Mount, Owner, Plan, Resources, Stretch};
+use kvro_sandbox::{Command, Guarded, Mask, MaskKind, Mount, Owner, Plan, Resources, Stretch};
 
 use super::certificates::Bundle;
 use super::environment::{environment, home, logical_directory};
 use super::etc::etc;
+use super::guard::is_view;
 use super::identity::Person;
 use super::layers::{LayerError, Layers};
 use super::system;
@@ -30,6 +31,7 @@ pub struct Ingredients<'i> {
     pub person: &'i Person,
     pub bundle: &'i Bundle,
     pub masks: Vec<Mask>,
+    pub guard: Guarded,
     pub door_ports: Vec<u16>,
     pub streams: Streams,
     pub command: &'i [OsString],
@@ -67,7 +69,8 @@ pub fn compose(from: Ingredients<'_>) -> Result<Plan, LayerError> {
     let resources = from.policy.resources;
     Ok(Plan {
         mounts,
-        masks: from.masks,
+        masks: masks_beside(from.masks, &from.guard),
+        guard: Some(from.guard),
         door_ports: from.door_ports,
         streams: from.streams.kinds,
         terminal: from.streams.size,
@@ -79,6 +82,12 @@ pub fn compose(from: Ingredients<'_>) -> Result<Plan, LayerError> {
         command: Command { program, args, env, cwd: from.workspace.to_owned() },
         ..Plan::closed(from.person.identity)
     })
+}
+
+/// The masks, without those over guarded directories: what is protected is read-only there anyway.
+fn masks_beside(masks: Vec<Mask>, guard: &Guarded) -> Vec<Mask> {
+    let needed = |mask: &Mask| mask.kind != MaskKind::Protected || !is_view(guard, &mask.target);
+    masks.into_iter().filter(needed).collect()
 }
 
 /// The workspace by the name that the caller knows it by, when links lead to it: a link inside as

@@ -37,6 +37,8 @@ pub(super) fn environment(
     set("TMPDIR", "/tmp".into());
     set("PATH", search_path(view));
     set("PWD", logical_directory(surroundings, workspace).unwrap_or(workspace).into());
+    // The guarded workspace is a filesystem of its own, with the real directories mounted in it.
+    set("GIT_DISCOVERY_ACROSS_FILESYSTEM", "1".into());
     for (name, value) in Bundle::variables() {
         set(name, value.into());
     }

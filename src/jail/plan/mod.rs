@@ -7,6 +7,7 @@ mod certificates;
 mod compose;
 mod environment;
 mod etc;
+mod guard;
 mod identity;
 mod layers;
 mod masks;
@@ -15,6 +16,7 @@ mod trust;
 
 pub use certificates::Bundle;
 pub use compose::{Caches, Ingredients, compose};
+pub use guard::{ClosedNames, guarded};
 pub use identity::{Person, RootCaller, person};
 pub use layers::{LayerError, Layers};
 pub use masks::masks;

@@ -136,6 +136,19 @@ impl PathGlob {
         self.unit.as_ref().is_some_and(|unit| unit.is_match(path))
     }
 
+    /// The directories above what it matches, as far as it spells them out.
+    fn leads(&self) -> Vec<PathBuf> {
+        let literal = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+        let parts: Vec<&str> = self.body.split('/').collect();
+        let above = parts.split_last().map_or(&[][..], |(_, above)| above);
+        let mut dir = PathBuf::new();
+        let dirs = above.iter().take_while(|part| literal(part)).map(|part| {
+            dir.push(part);
+            dir.clone()
+        });
+        dirs.collect()
+    }
+
     /// Whether it could match something below the directory `dir`. Errs towards yes.
     fn may_reach_below(&self, dir: &Path) -> bool {
         if !self.body.contains('/') || self.body.starts_with("**") {
@@ -184,6 +197,12 @@ impl Cover {
         let matching = self.lists.iter().flatten().map(|entry| &entry.value);
         let matching = matching.filter(|glob| glob.effect == Effect::Match);
         matching.flat_map(|glob| glob.unit.iter().chain([&glob.glob])).map(|lazy| &lazy.glob)
+    }
+
+    /// The directories that lead to what patterns spell out: `.git` for `.git/hooks/**`.
+    pub(crate) fn leads(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let matching = self.lists.iter().flatten().map(|entry| &entry.value);
+        matching.filter(|glob| glob.effect == Effect::Match).flat_map(PathGlob::leads)
     }
 
     /// The pattern that covers exactly this path as a unit, its ancestors left out.

@@ -85,6 +85,7 @@ pub(super) fn plan(
         person,
         bundle: &kit.bundle,
         masks: kit.masks.clone(),
+        guard: kit.guard.clone(),
         door_ports: kit.door_ports.clone(),
         streams,
         command: request.command,

@@ -6,10 +6,10 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use kvro_proxy::RunCa;
-use kvro_sandbox::Mask;
+use kvro_sandbox::{Guarded, Mask, Stretch};
 
 use super::door::{self, ExtraCa};
-use crate::plan::{Bundle, masks};
+use crate::plan::{Bundle, ClosedNames, guarded, masks};
 use crate::policy::Loaded;
 use crate::surroundings::Surroundings;
 use crate::workspace::{HomeView, probe, scan};
@@ -19,6 +19,8 @@ use crate::workspace::{HomeView, probe, scan};
 pub struct Kit {
     pub(super) view: HomeView,
     pub(super) masks: Vec<Mask>,
+    pub(super) guard: Guarded,
+    pub(super) names: ClosedNames,
     pub(super) ca: RunCa,
     pub(super) extra_ca: ExtraCa,
     pub(super) bundle: Bundle,
@@ -48,7 +50,12 @@ impl Kit {
                 .map_err(|_panic| anyhow!("the scan of the workspace broke"))?
                 .context("cannot tell what the policy closes")?;
             let masks = masks(workspace, &matches);
-            Ok(Self { view, masks, ca, extra_ca, bundle, door_ports: door::ports(net) })
+            let names = ClosedNames::new(workspace, files)?;
+            let is_writable = files.write.iter().any(|entry| workspace.starts_with(&entry.value));
+            let stretch = if is_writable { Stretch::ReadWrite } else { Stretch::ReadOnly };
+            let guard = guarded(workspace, &matches, &names, stretch);
+            let door_ports = door::ports(net);
+            Ok(Self { view, masks, guard, names, ca, extra_ca, bundle, door_ports })
         })
     }
 }

@@ -135,6 +135,8 @@ fn tell(
     let session = Session {
         starting,
         masks: &plan.masks,
+        guarded: plan.guard.as_ref(),
+        names: kit.names,
         door,
         door_ports: plan.door_ports.clone(),
         book,
@@ -191,6 +193,7 @@ fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
             layer("user_namespace", format!("uid {inside}, to the kernel uid {kernel}")),
             layer("mount_namespace", format!("{} mounts", launched.plan.mounts.len())),
             layer("masks", format!("{} names", launched.plan.masks.len())),
+            layer("guard", format!("{} directories", guarded_directories(&launched.plan))),
             layer("caches", caches.to_owned()),
             layer("network_namespace", format!("door on {:?}", launched.plan.door_ports)),
             layer("other_namespaces", "pid, ipc, uts, cgroup".to_owned()),
@@ -200,6 +203,10 @@ fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
         ],
         missing: landlock_missing(abi),
     }
+}
+
+fn guarded_directories(plan: &kvro_sandbox::Plan) -> usize {
+    plan.guard.as_ref().map_or(0, |guarded| guarded.views.len())
 }
 
 /// Says in the report what a root caller's agent goes without where its files cannot be idmapped.

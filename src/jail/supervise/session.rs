@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use kvro_ledger::event::{EgressAttempted, EndedBy, HiddenOpened, KillCompleted, KillRequested};
+use kvro_ledger::event::{
+    EgressAttempted, EndedBy, HiddenOpened, KillCompleted, KillRequested, NameRefused,
+};
 use kvro_ledger::{Actor, Event, Recorder};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
-    Attempt, Ended, Jail, JailEvent, LaunchError, Mask, Observation, Observer, RefusedConnect,
-    Starting, Wall,
+    Attempt, Ended, Guarded, Jail, JailEvent, LaunchError, Mask, Observation, Observer,
+    RefusedConnect, RefusedName, Starting, Wall,
 };
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
@@ -25,6 +27,7 @@ use super::ending::{Cause, EndRequests};
 use super::outcome::Outcome;
 use super::signals::{self, Arrived, Signals, Wish};
 use super::terminal::{Relay, Streams};
+use crate::plan::ClosedNames;
 
 /// What waits between the watching thread and the loop; a flood makes the watcher wait.
 const OBSERVATIONS: usize = 256;
@@ -34,6 +37,8 @@ const OBSERVATIONS: usize = 256;
 pub struct Session<'s> {
     pub starting: Starting,
     pub masks: &'s [Mask],
+    pub guarded: Option<&'s Guarded>,
+    pub names: ClosedNames,
     pub door: Door,
     pub door_ports: Vec<u16>,
     pub book: Arc<AddressBook>,
@@ -53,11 +58,16 @@ pub async fn live(
     run_dir: &Path,
     status: impl Fn() -> Status,
 ) -> io::Result<Outcome> {
-    let Session { starting, masks, door, door_ports, book, recorder, ends, .. } = session;
-    let Starting { jail, door: sockets, connects, decoys, terminal } = starting;
+    let Session { starting, masks, guarded, names, door, door_ports, book, recorder, ends, .. } =
+        session;
+    let Starting { jail, door: sockets, calls, guard, decoys, terminal } = starting;
     let (seen, mut observed) = mpsc::channel(OBSERVATIONS);
     let see = move |observation| drop(seen.blocking_send(observation));
-    let wall = Wall { tap: sockets.tap, decoys, masks, connects, door_ports };
+    let names = guard.zip(guarded).map(|(guard, guarded)| {
+        let names: Box<dyn kvro_sandbox::Names> = Box::new(names);
+        (guard, guarded, names)
+    });
+    let wall = Wall { tap: sockets.tap, decoys, masks, calls, names, door_ports };
     let observer = Observer::start(wall, see)?;
     let relay = terminal.map(|master| Relay::start(master, session.streams)).transpose()?;
     let control = Control::open(run_dir)?;
@@ -214,6 +224,7 @@ impl Run<'_> {
         match observation {
             Observation::Failed(what) => self.ends.now(Cause::Failure(what.to_owned())),
             seen @ (Observation::DecoyOpened(_)
+            | Observation::NameRefused(_)
             | Observation::Attempted(_)
             | Observation::ConnectRefused(_)) => {
                 if let Some(event) = self.names.event(seen) {
@@ -341,6 +352,10 @@ impl Names<'_> {
                 let transport = "tcp".to_owned();
                 let attempt = EgressAttempted { server, port: to.port(), transport, pid, command };
                 Some(Event::EgressAttempted(attempt))
+            }
+            Observation::NameRefused(RefusedName { path, verb }) => {
+                let path = path.to_string_lossy().into_owned();
+                Some(Event::NameRefused(NameRefused { path, verb: verb.to_owned() }))
             }
             Observation::Failed(_) => None,
         }

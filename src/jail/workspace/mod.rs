@@ -14,5 +14,5 @@ mod tests;
 pub use home::{HomeView, SYSTEM_TREES, Shown, probe};
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
-pub use scan::{Match, Matches, ScanError, scan};
+pub use scan::{Match, Matches, ScanError, closed_below, scan};
 pub use walk::Kind;

@@ -72,6 +72,22 @@ pub(super) fn scan_alone(
     Ok(found.settle())
 }
 
+/// What is closed at and below `dir`, a directory of the workspace that the host put there. Paths
+/// are relative to the workspace.
+pub fn closed_below(workspace: &Path, dir: &Path, files: &FileRules) -> Vec<PathBuf> {
+    let closed = Mutex::new(Vec::new());
+    walk(FEW, &workspace.join(dir), |entry| {
+        let Ok((path, _)) = entry else { return Next::Onward };
+        let Ok(below) = path.strip_prefix(workspace) else { return Next::Onward };
+        let is_hidden = files.hide.covers_unit(below).is_some();
+        if is_hidden || files.protect.covers_unit(below).is_some() {
+            closed.lock().unwrap_or_else(PoisonError::into_inner).push(below.to_owned());
+        }
+        if is_hidden { Next::Skip } else { Next::Onward }
+    });
+    closed.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[derive(Debug, Default)]
 struct Found {
     hidden: Vec<Match>,

@@ -13,6 +13,8 @@ use super::mask;
 use super::prepared::Sources;
 use super::proc;
 use super::root::{Root, kind_of};
+use super::view;
+use crate::guard::Tree;
 use crate::plan::{Mount, Plan, Stretch};
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, MountAttributes};
@@ -28,6 +30,7 @@ const WORKBENCHES: [&str; 3] = ["/.kvro/lower", "/.kvro/layer", "/.kvro/decoys"]
 /// What the supervisor gets of a made root.
 #[derive(Debug)]
 pub(crate) struct Built {
+    pub(crate) guard: Option<Tree>,
     /// The directory of decoys, one file a hidden name, named by its place in `plan.masks`.
     pub(crate) decoys: Option<OwnedFd>,
 }
@@ -45,10 +48,14 @@ pub(crate) fn build(plan: &Plan, sources: Vec<Sources>) -> Result<Built, StepFai
     for (mount, sources) in plan.mounts.iter().zip(sources) {
         add(&root, mount, sources)?;
     }
+    let guard = plan.guard.as_ref().map(|guarded| view::lay(&root, guarded)).transpose()?;
     let decoys = mask::cover(&root, &plan.masks)?;
+    if let Some(tree) = &guard {
+        view::close(tree).during(|| Step::NewRoot)?;
+    }
     close_workshop(&root).during(|| Step::NewRoot)?;
     enter(&root).during(|| Step::EnterRoot)?;
-    Ok(Built { decoys })
+    Ok(Built { guard, decoys })
 }
 
 fn new_root() -> io::Result<Root> {
@@ -118,11 +125,16 @@ fn bind(root: &Root, tree: &OwnedFd, target: &Path, attr: MountAttributes) -> io
 }
 
 pub(super) fn tmpfs(root: &Root, target: &Path, bytes: u64, mode: u32) -> io::Result<()> {
-    let (size, mode) = (number(bytes.to_string())?, number(format!("{mode:o}"))?);
-    let options = [(c"size", size.as_c_str()), (c"mode", mode.as_c_str())];
-    let tree = sys::new_filesystem(c"tmpfs", &options, MountAttributes::READ_WRITE)?;
+    let tree = tmpfs_tree(bytes, mode)?;
     let place = root.directory(target)?;
     sys::attach(tree.as_fd(), place.as_fd())
+}
+
+/// An empty filesystem in memory, detached.
+pub(super) fn tmpfs_tree(bytes: u64, mode: u32) -> io::Result<OwnedFd> {
+    let (size, mode) = (number(bytes.to_string())?, number(format!("{mode:o}"))?);
+    let options = [(c"size", size.as_c_str()), (c"mode", mode.as_c_str())];
+    sys::new_filesystem(c"tmpfs", &options, MountAttributes::READ_WRITE)
 }
 
 fn number(digits: String) -> io::Result<CString> {

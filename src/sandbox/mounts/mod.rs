@@ -10,6 +10,7 @@ mod mask;
 mod prepared;
 mod proc;
 mod root;
+mod view;
 
 pub(crate) use build::{build, detach_from_host};
 pub(crate) use prepared::{Prepared, sources};

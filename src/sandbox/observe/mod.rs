@@ -5,9 +5,11 @@
 
 mod connects;
 mod decoys;
+mod names;
 mod observer;
 pub(crate) mod tap;
 
 pub use connects::RefusedConnect;
+pub use names::{Names, RefusedName};
 pub use observer::{LastLook, Observation, Observer, Wall};
 pub use tap::Attempt;

@@ -11,9 +11,11 @@ use nix::unistd::pipe2;
 
 use super::connects::{self, RefusedConnect};
 use super::decoys::DecoyWatch;
+use super::names::{NameJudge, Names, RefusedName};
 use super::tap::{self, Attempt};
-use crate::plan::{Mask, MaskKind};
-use crate::sys::Notifier;
+use crate::guard::GuardHandle;
+use crate::plan::{Guarded, Mask, MaskKind};
+use crate::sys::{Notifier, Verdict};
 
 /// Something that was seen at the wall.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum Observation {
     Attempted(Attempt),
     /// A `connect` was refused.
     ConnectRefused(RefusedConnect),
+    /// A name was not to be had.
+    NameRefused(RefusedName),
     /// A watch broke; the jail must not go on unobserved.
     Failed(&'static str),
 }
@@ -36,8 +40,10 @@ pub struct Wall<'w> {
     pub decoys: Option<OwnedFd>,
     /// The masks of the plan, which the decoys stand for.
     pub masks: &'w [Mask],
-    /// The `connect` calls of the jail, which wait for a judgement.
-    pub connects: OwnedFd,
+    /// The system calls of the jail that wait for a verdict.
+    pub calls: OwnedFd,
+    /// Who guards names, what it guards, and what the policy says of them.
+    pub names: Option<(GuardHandle, &'w Guarded, Box<dyn Names>)>,
     /// Ports that the door serves: every other `connect` is refused.
     pub door_ports: Vec<u16>,
 }
@@ -58,14 +64,16 @@ impl Observer {
     /// Watches `wall`; every watch is in place when this returns. `see` is called on the watching
     /// thread, and dropped with it.
     pub fn start(wall: Wall<'_>, see: impl Fn(Observation) + Send + 'static) -> io::Result<Self> {
-        let Wall { tap, decoys, masks, connects, door_ports } = wall;
+        let Wall { tap, decoys, masks, calls, names, door_ports } = wall;
         let hidden = masks.iter().enumerate().filter_map(|(place, mask)| match mask.kind {
             MaskKind::Hidden { .. } => Some(place),
             MaskKind::Protected => None,
         });
         let decoys = decoys.map(|dir| DecoyWatch::new(dir.as_fd(), hidden)).transpose()?;
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
-        let mut watch = Watch { tap, decoys, connects: Some(Notifier::new(connects)), door_ports };
+        let names = names.map(|(guard, guarded, names)| NameJudge::new(guard, guarded, names));
+        let calls = Some(Notifier::new(calls));
+        let mut watch = Watch { tap, decoys, calls, names, door_ports };
         let watch = move || {
             let watched = watch.until(&stopped, &see);
             if watched.and_then(|()| tap::close(watch.tap)).is_err() {
@@ -99,15 +107,18 @@ struct Watch {
     tap: OwnedFd,
     decoys: Option<DecoyWatch>,
     /// `None` when everybody under the filter is gone.
-    connects: Option<Notifier>,
+    calls: Option<Notifier>,
+    names: Option<NameJudge>,
     door_ports: Vec<u16>,
 }
 
 /// What one wait came to.
 struct Woken {
     is_stopping: bool,
-    /// How the notifications of `connect` stand.
-    connects: PollFlags,
+    /// How the calls that wait stand.
+    calls: PollFlags,
+    /// Something appeared on the host.
+    has_appeared: bool,
 }
 
 impl Watch {
@@ -115,10 +126,15 @@ impl Watch {
     fn until(&mut self, stopped: &OwnedFd, see: &impl Fn(Observation)) -> io::Result<()> {
         loop {
             let woken = self.wait(stopped)?;
-            if woken.connects.contains(PollFlags::POLLIN) {
+            if woken.calls.contains(PollFlags::POLLIN) {
                 self.judge_one(see)?;
-            } else if !woken.connects.is_empty() {
-                self.connects = None;
+            } else if !woken.calls.is_empty() {
+                self.calls = None;
+            }
+            if let Some(names) = &mut self.names
+                && (woken.has_appeared || names.is_behind())
+            {
+                names.tend()?;
             }
             for mask in self.decoys.as_ref().map_or_else(|| Ok(Vec::new()), DecoyWatch::opened)? {
                 see(Observation::DecoyOpened(mask));
@@ -136,17 +152,21 @@ impl Watch {
             PollFd::new(self.tap.as_fd(), PollFlags::POLLIN),
         ];
         waits.extend(self.decoys.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        waits.extend(self.connects.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        waits.extend(self.names.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        waits.extend(self.calls.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         while let Err(error) = poll(&mut waits, PollTimeout::NONE) {
             if error != Errno::EINTR {
                 return Err(error.into());
             }
         }
         let is_stopping = waits[0].any().unwrap_or(true);
-        let connects = waits.last().filter(|_| self.connects.is_some());
+        let calls = waits.last().filter(|_| self.calls.is_some());
         // Flags that are not known to us are an error of the descriptor.
-        let connects = connects.map(|fd| fd.revents().unwrap_or(PollFlags::POLLERR));
-        Ok(Woken { is_stopping, connects: connects.unwrap_or(PollFlags::empty()) })
+        let calls = calls.map(|fd| fd.revents().unwrap_or(PollFlags::POLLERR));
+        let at = 2 + usize::from(self.decoys.is_some());
+        let names = waits.get(at).filter(|_| self.names.is_some());
+        let has_appeared = names.is_some_and(|fd| fd.any().unwrap_or(true));
+        Ok(Woken { is_stopping, calls: calls.unwrap_or(PollFlags::empty()), has_appeared })
     }
 
     /// Reads the tap; says whether that was all.
@@ -158,9 +178,18 @@ impl Watch {
         Ok(false)
     }
 
-    fn judge_one(&self, see: &impl Fn(Observation)) -> io::Result<()> {
-        let Some(notifier) = &self.connects else { return Ok(()) };
+    fn judge_one(&mut self, see: &impl Fn(Observation)) -> io::Result<()> {
+        let Some(notifier) = &self.calls else { return Ok(()) };
         match notifier.receive() {
+            Ok(asked) if NameJudge::is_about_names(asked.call) => {
+                let Some(names) = &mut self.names else {
+                    return notifier.answer(&asked, Verdict::Continue);
+                };
+                if let Some(refused) = names.answer(notifier, &asked)? {
+                    see(Observation::NameRefused(refused));
+                }
+                Ok(())
+            }
             Ok(asked) => {
                 if let Some(refused) = connects::judge(notifier, &asked, &self.door_ports)? {
                     see(Observation::ConnectRefused(refused));

@@ -11,6 +11,7 @@ use crate::sys;
 const LOAD: u16 = 0x20;
 const EQUAL: u16 = 0x15;
 const AT_LEAST: u16 = 0x35;
+const ANY_OF: u16 = 0x45;
 pub(super) const RETURN: u16 = 0x06;
 
 // From include/uapi/linux/audit.h.
@@ -55,16 +56,92 @@ pub(super) fn install_entry_points() -> io::Result<()> {
     sys::install_filter(&filter)
 }
 
-/// Lets `connect` wait for the supervisor's verdict; returns where the questions arrive.
-pub(crate) fn install_notifying() -> io::Result<OwnedFd> {
-    let connect = u32::try_from(libc::SYS_connect).map_err(io::Error::other)?;
-    let filter = [
+/// A call that waits for the supervisor's verdict.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    call: i64,
+    /// The argument with the flags of open(2): only calls that may create something wait.
+    creating: Option<usize>,
+}
+
+const fn waits(call: i64) -> Waits {
+    Waits { call, creating: None }
+}
+
+/// Where a connection goes.
+const CONNECTING: &[Waits] = &[waits(libc::SYS_connect)];
+
+/// What names come and go by. `openat2` has its flags in memory, which a filter cannot read.
+const NAMING: &[Waits] = &[
+    Waits { call: libc::SYS_openat, creating: Some(2) },
+    waits(libc::SYS_openat2),
+    waits(libc::SYS_mkdirat),
+    waits(libc::SYS_unlinkat),
+    waits(libc::SYS_renameat2),
+    waits(libc::SYS_linkat),
+    waits(libc::SYS_symlinkat),
+    waits(libc::SYS_mknodat),
+    waits(libc::SYS_renameat),
+    #[cfg(target_arch = "x86_64")]
+    Waits { call: libc::SYS_open, creating: Some(1) },
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_creat),
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_mkdir),
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_rmdir),
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_unlink),
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_rename),
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_link),
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_symlink),
+    #[cfg(target_arch = "x86_64")]
+    waits(libc::SYS_mknod),
+];
+
+/// Whether names are guarded, so that calls about names wait as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    Guarded,
+    Free,
+}
+
+/// Lets calls wait for the supervisor's verdict; returns where the questions arrive.
+pub(crate) fn install_notifying(names: Names) -> io::Result<OwnedFd> {
+    let naming = match names {
+        Names::Guarded => NAMING,
+        Names::Free => &[],
+    };
+    sys::install_with_listener(&notifying(CONNECTING.iter().chain(naming))?)
+}
+
+fn notifying<'w>(waits: impl Iterator<Item = &'w Waits>) -> io::Result<Vec<libc::sock_filter>> {
+    let mut filter = vec![
         load(offset_of!(libc::seccomp_data, arch)),
-        instruction(EQUAL, 0, 2, NATIVE),
-        load(offset_of!(libc::seccomp_data, nr)),
-        instruction(EQUAL, 1, 0, connect),
+        instruction(EQUAL, 1, 0, NATIVE),
         instruction(RETURN, 0, 0, ALLOW),
-        instruction(RETURN, 0, 0, NOTIFY),
     ];
-    sys::install_with_listener(&filter)
+    for &Waits { call, creating } in waits {
+        let call = u32::try_from(call).map_err(io::Error::other)?;
+        filter.push(load(offset_of!(libc::seccomp_data, nr)));
+        match creating {
+            None => {
+                filter.push(instruction(EQUAL, 0, 1, call));
+                filter.push(instruction(RETURN, 0, 0, NOTIFY));
+            }
+            Some(arg) => {
+                filter.push(instruction(EQUAL, 0, 4, call));
+                // The lower half, on machines that count from the little end.
+                filter.push(load(offset_of!(libc::seccomp_data, args) + arg * size_of::<u64>()));
+                filter.push(instruction(ANY_OF, 0, 1, libc::O_CREAT.cast_unsigned()));
+                filter.push(instruction(RETURN, 0, 0, NOTIFY));
+                filter.push(instruction(RETURN, 0, 0, ALLOW));
+            }
+        }
+    }
+    filter.push(instruction(RETURN, 0, 0, ALLOW));
+    Ok(filter)
 }

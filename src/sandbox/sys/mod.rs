@@ -13,8 +13,8 @@ mod tty;
 
 pub(crate) use fd::{adopt, close_between, close_from, close_on_exec_from};
 pub(crate) use mount::{
-    Access, MountAttributes, attach, clone_tree, idmap, new_filesystem, open_path, open_tree,
-    pivot_here, set_attributes, set_own_attributes,
+    Access, MountAttributes, attach, attach_beneath, clone_tree, idmap, new_filesystem, open_path,
+    open_tree, pivot_here, set_attributes, set_own_attributes,
 };
 pub(crate) use notify::{
     Notification, Notifier, Verdict, install_filter, install_with_listener, landlock_abi,
@@ -22,7 +22,8 @@ pub(crate) use notify::{
 pub(crate) use packet::{attach_filter, receive_everything};
 pub(crate) use process::{
     Born, clone_with_namespaces, end_at_closed_pipe, exit_now, foreign_socket_type, fork,
-    join_new_session_keyring, open_pidfd, replace_program, signal_pidfd,
+    join_new_session_keyring, join_user_and_mount_namespaces, open_pidfd, replace_program,
+    signal_pidfd,
 };
 pub(crate) use tty::{
     controlling_terminal, set_window_size, terminal_peer, unlock_terminal, window_size,

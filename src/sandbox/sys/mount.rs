@@ -19,6 +19,7 @@ const AT_RECURSIVE: libc::c_uint = 0x8000;
 const AT_EMPTY_PATH: libc::c_uint = libc::AT_EMPTY_PATH as libc::c_uint;
 const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 0x4;
 const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
+const MOVE_MOUNT_BENEATH: libc::c_uint = 0x200;
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
 const FSMOUNT_CLOEXEC: libc::c_uint = 1;
 const FSCONFIG_SET_FLAG: libc::c_uint = 0;
@@ -168,7 +169,18 @@ pub(crate) fn idmap(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<(
 
 /// Puts the detached `tree` over `target`, a directory or file descriptor.
 pub(crate) fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, target, 0)
+}
+
+/// Puts the detached `tree` under the mount whose root `top` is: it shows when that is taken off.
+///
+/// `EINVAL` on kernels before Linux 6.5, and when `top` is not the root of a mount.
+pub(crate) fn attach_beneath(tree: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<()> {
+    move_mount(tree, top, MOVE_MOUNT_BENEATH)
+}
+
+fn move_mount(tree: BorrowedFd<'_>, target: BorrowedFd<'_>, how: libc::c_uint) -> io::Result<()> {
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH | how;
     // SAFETY: both paths are static empty strings; the descriptors are borrowed for the call.
     check(unsafe {
         libc::syscall(

@@ -3,12 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use nix::fcntl::FdFlag;
+
 use super::{check, owned};
 
 // From include/uapi/linux/seccomp.h: _IOWR('!', 0, struct seccomp_notif) and so on.
 const IOCTL_NOTIF_RECV: libc::c_ulong = 0xc050_2100;
 const IOCTL_NOTIF_SEND: libc::c_ulong = 0xc018_2101;
 const IOCTL_NOTIF_ID_VALID: libc::c_ulong = 0x4008_2102;
+const IOCTL_NOTIF_ADDFD: libc::c_ulong = 0x4018_2103;
 
 /// Installs `filter` on the calling thread; returns the descriptor its notifications arrive on.
 ///
@@ -59,6 +62,8 @@ pub(crate) struct Notification {
     id: u64,
     /// The caller, in this process's pid namespace; 0 when it is not visible from here.
     pub(crate) pid: u32,
+    /// The system call's number.
+    pub(crate) call: i64,
     pub(crate) args: [u64; 6],
 }
 
@@ -69,6 +74,8 @@ pub(crate) enum Verdict {
     Continue,
     /// The call answers this errno.
     Refuse(i32),
+    /// The call was done, and answers this.
+    Answer(i32),
 }
 
 /// The supervisor's end of a notifying filter.
@@ -89,7 +96,7 @@ impl Notifier {
         check(unsafe {
             libc::ioctl(self.0.as_raw_fd(), IOCTL_NOTIF_RECV, std::ptr::from_mut(&mut raw))
         })?;
-        Ok(Notification { id: raw.id, pid: raw.pid, args: raw.data.args })
+        Ok(Notification { id: raw.id, pid: raw.pid, call: raw.data.nr.into(), args: raw.data.args })
     }
 
     /// Whether the caller of `notification` still waits, so that what was read of its memory was
@@ -106,14 +113,42 @@ impl Notifier {
         answer == 0
     }
 
+    /// Gives the caller of `notification` a copy of `file`; says under which number.
+    ///
+    /// `ENOENT` means that it is gone.
+    pub(crate) fn give(
+        &self,
+        notification: &Notification,
+        file: BorrowedFd<'_>,
+        flags: FdFlag,
+    ) -> io::Result<i32> {
+        let srcfd = u32::try_from(file.as_raw_fd()).map_err(io::Error::other)?;
+        let closes = flags.contains(FdFlag::FD_CLOEXEC);
+        let newfd_flags = if closes { libc::O_CLOEXEC.cast_unsigned() } else { 0 };
+        let request = libc::seccomp_notif_addfd {
+            id: notification.id,
+            flags: 0,
+            srcfd,
+            newfd: 0,
+            newfd_flags,
+        };
+        // SAFETY: the request number carries the size of `seccomp_notif_addfd`, which outlives the
+        // call.
+        let number = check(unsafe {
+            libc::ioctl(self.0.as_raw_fd(), IOCTL_NOTIF_ADDFD, std::ptr::from_ref(&request))
+        })?;
+        i32::try_from(number).map_err(io::Error::other)
+    }
+
     /// Answers; a caller that is gone by now is no error.
     pub(crate) fn answer(&self, notification: &Notification, verdict: Verdict) -> io::Result<()> {
-        let (error, flags) = match verdict {
-            Verdict::Continue => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
-            Verdict::Refuse(errno) => (-errno, 0),
+        let (val, error, flags) = match verdict {
+            Verdict::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
+            Verdict::Refuse(errno) => (0, -errno, 0),
+            Verdict::Answer(value) => (value.into(), 0, 0),
         };
         let flags = u32::try_from(flags).map_err(io::Error::other)?;
-        let response = libc::seccomp_notif_resp { id: notification.id, val: 0, error, flags };
+        let response = libc::seccomp_notif_resp { id: notification.id, val, error, flags };
         // SAFETY: the request number carries the size of `seccomp_notif_resp`, which outlives the
         // call.
         let sent = check(unsafe {

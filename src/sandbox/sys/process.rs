@@ -100,6 +100,16 @@ pub(crate) fn open_pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
     owned(raw)
 }
 
+/// Joins the user and the mount namespace of the process that `pidfd` stands for.
+///
+/// Only for a process with one thread (setns(2)).
+pub(crate) fn join_user_and_mount_namespaces(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+    // SAFETY: no memory is passed.
+    check(unsafe { libc::setns(pidfd.as_raw_fd(), namespaces) })?;
+    Ok(())
+}
+
 /// Sends `signal` to the process that `pidfd` stands for.
 pub(crate) fn signal_pidfd(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();

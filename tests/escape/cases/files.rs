@@ -15,6 +15,7 @@ pub(super) fn area() -> Area {
     let rows = [hidden(), protected(), aliases(), of_the_host(), of_the_kernel()].concat();
     let files = &[
         "closed/alias/.env",
+        "closed/deep/.env",
         "closed/tree/.env",
         "infra/alias/main.tf",
         "infra/tree/main.tf",
@@ -57,14 +58,16 @@ fn hidden() -> Vec<Row> {
         ("agent_cannot_chmod_a_hidden_file", &["chmod", "closed/chmod/.env"], "EROFS"),
         ("agent_cannot_touch_a_hidden_file", &["touch", "closed/touch/.env"], "EROFS"),
         ("agent_cannot_set_attributes_of_a_hidden_file", &["set-attribute", "closed/attribute/.env"], "EROFS"),
-        ("agent_cannot_unlink_a_hidden_file", &["unlink", "closed/unlink/.env"], "EBUSY"),
-        ("agent_cannot_rename_a_hidden_file", &["rename", "closed/rename/.env", "closed/rename/away"], "EBUSY"),
-        ("agent_cannot_rename_onto_a_hidden_file", &["rename", "closed/onto/plain.txt", "closed/onto/.env"], "EBUSY"),
-        ("agent_cannot_exchange_a_hidden_file", &["exchange", "closed/exchange/plain.txt", "closed/exchange/.env"], "EBUSY"),
-        ("agent_cannot_move_a_hidden_file_to_a_new_name", &["rename-new", "closed/new/.env", "closed/new/away"], "EBUSY"),
-        ("agent_cannot_remove_the_directory_of_a_hidden_file", &["remove-tree", "closed/tree"], "EBUSY"),
-        ("agent_cannot_link_a_hidden_file", &["link", "closed/link/.env", "closed/link/away"], "EXDEV"),
-        ("agent_cannot_link_a_hidden_files_descriptor", &["link-descriptor", "closed/descriptor/.env", "closed/descriptor/away"], "EXDEV"),
+        ("agent_cannot_unlink_a_hidden_file", &["unlink", "closed/unlink/.env"], "EACCES"),
+        ("agent_cannot_rename_a_hidden_file", &["rename", "closed/rename/.env", "closed/rename/away"], "EACCES"),
+        ("agent_cannot_rename_onto_a_hidden_file", &["rename", "closed/onto/plain.txt", "closed/onto/.env"], "EACCES"),
+        ("agent_cannot_exchange_a_hidden_file", &["exchange", "closed/exchange/plain.txt", "closed/exchange/.env"], "EACCES"),
+        ("agent_cannot_move_a_hidden_file_to_a_new_name", &["rename-new", "closed/new/.env", "closed/new/away"], "EACCES"),
+        ("agent_cannot_remove_the_directory_of_a_hidden_file", &["remove-tree", "closed/tree"], "EACCES"),
+        ("agent_cannot_link_a_hidden_file", &["link", "closed/link/.env", "closed/link/away"], "EACCES"),
+        ("agent_cannot_move_the_directory_of_a_hidden_file_away", &["rename-and-rebuild", "closed/deep", ".env"], "EACCES"),
+        ("agent_cannot_make_a_hidden_name_where_it_was_not", &["create", "open/made-hidden/.env.local"], "EACCES"),
+        ("agent_cannot_link_a_hidden_files_descriptor", &["link-descriptor", "closed/descriptor/.env", "closed/descriptor/away"], "EROFS"),
     ];
     let mut rows: Vec<Row> = rows.iter()
         .map(|&(name, words, inside)| row(name, Defence::HiddenMask, words, inside, OK))
@@ -89,20 +92,21 @@ fn protected() -> Vec<Row> {
         ("agent_cannot_chmod_a_protected_file", &["chmod", "infra/chmod/main.tf"], "EROFS"),
         ("agent_cannot_touch_a_protected_file", &["touch", "infra/touch/main.tf"], "EROFS"),
         ("agent_cannot_set_attributes_of_a_protected_file", &["set-attribute", "infra/attribute/main.tf"], "EROFS"),
-        ("agent_cannot_unlink_a_protected_file", &["unlink", "infra/unlink/main.tf"], "EROFS"),
-        ("agent_cannot_remove_a_protected_directory", &["remove-tree", "infra/tree"], "EROFS"),
-        ("agent_cannot_rename_a_protected_file", &["rename", "infra/rename/main.tf", "infra/rename/away"], "EROFS"),
-        ("agent_cannot_move_a_protected_file_out", &["rename", "infra/out/main.tf", "open/out"], "EXDEV"),
-        ("agent_cannot_rename_into_a_protected_directory", &["rename", "open/in/plain.txt", "infra/in/main.tf"], "EXDEV"),
-        ("agent_cannot_exchange_a_protected_file", &["exchange", "open/swap/plain.txt", "infra/swap/main.tf"], "EXDEV"),
-        ("agent_cannot_link_a_protected_file", &["link", "infra/link/main.tf", "open/link"], "EXDEV"),
-        ("agent_cannot_link_a_protected_files_descriptor", &["link-descriptor", "infra/descriptor/main.tf", "open/descriptor"], "EXDEV"),
-        ("agent_cannot_link_into_a_protected_directory", &["link", "open/into/plain.txt", "infra/into"], "EROFS"),
-        ("agent_cannot_create_in_a_protected_directory", &["create", "infra/create/new.tf"], "EROFS"),
-        ("agent_cannot_make_a_directory_in_a_protected_one", &["mkdir", "infra/mkdir/new"], "EROFS"),
-        ("agent_cannot_make_a_link_in_a_protected_directory", &["symlink", "/tmp", "infra/symlink/new"], "EROFS"),
+        ("agent_cannot_unlink_a_protected_file", &["unlink", "infra/unlink/main.tf"], "EACCES"),
+        ("agent_cannot_remove_a_protected_directory", &["remove-tree", "infra/tree"], "EACCES"),
+        ("agent_cannot_rename_a_protected_file", &["rename", "infra/rename/main.tf", "infra/rename/away"], "EACCES"),
+        ("agent_cannot_move_a_protected_file_out", &["rename", "infra/out/main.tf", "open/out"], "EACCES"),
+        ("agent_cannot_rename_into_a_protected_directory", &["rename", "open/in/plain.txt", "infra/in/main.tf"], "EACCES"),
+        ("agent_cannot_exchange_a_protected_file", &["exchange", "open/swap/plain.txt", "infra/swap/main.tf"], "EACCES"),
+        ("agent_cannot_link_a_protected_file", &["link", "infra/link/main.tf", "open/link"], "EACCES"),
+        ("agent_cannot_link_a_protected_files_descriptor", &["link-descriptor", "infra/descriptor/main.tf", "open/descriptor"], "EROFS"),
+        ("agent_cannot_link_into_a_protected_directory", &["link", "open/into/plain.txt", "infra/into"], "EACCES"),
+        ("agent_cannot_create_in_a_protected_directory", &["create", "infra/create/new.tf"], "EACCES"),
+        ("agent_cannot_make_a_directory_in_a_protected_one", &["mkdir", "infra/mkdir/new"], "EACCES"),
+        ("agent_cannot_make_a_link_in_a_protected_directory", &["symlink", "/tmp", "infra/symlink/new"], "EACCES"),
+        ("agent_cannot_make_a_protected_name_where_it_was_not", &["create", "open/made-protected/kvro-jail.toml"], "EACCES"),
         ("agent_cannot_append_to_a_protected_git_config", &["append", ".git/config"], "EROFS"),
-        ("agent_cannot_add_a_git_hook", &["create", ".git/hooks/pre-push"], "EROFS"),
+        ("agent_cannot_add_a_git_hook", &["create", ".git/hooks/pre-push"], "EACCES"),
         ("agent_cannot_change_a_git_hook", &["open-to-truncate", ".git/hooks/pre-commit"], "EROFS"),
     ];
     let mut rows: Vec<Row> = rows.iter()
@@ -111,16 +115,16 @@ fn protected() -> Vec<Row> {
     rows.push(row("agent_may_read_a_protected_file", Defence::None,
         &["read", "infra/read/main.tf"], "canary", Expect::Is("canary")));
     // Outside these would spoil the other rows' files.
-    let busy = |name, words: &'static [&'static str], twin| Row {
+    let refused = |name, words: &'static [&'static str], twin| Row {
         control: Control::Twin(twin, OK),
-        ..row(name, Defence::ProtectedMask, words, "EBUSY", OK)
+        ..row(name, Defence::ProtectedMask, words, "EACCES", OK)
     };
     rows.extend([
-        busy("agent_cannot_move_a_protected_directory_away", &["rename", "infra", "open/infra"],
+        refused("agent_cannot_move_a_protected_directory_away", &["rename", "infra", "open/infra"],
             &["rename", "open/tree-1", "open/tree-1-away"]),
-        busy("agent_cannot_replace_the_git_config", &["rename", "open/config-1/plain.txt", ".git/config"],
+        refused("agent_cannot_replace_the_git_config", &["rename", "open/config-1/plain.txt", ".git/config"],
             &["rename", "open/config-2/plain.txt", "open/config-2/away"]),
-        busy("agent_cannot_move_the_git_hooks_away", &["rename", ".git/hooks", ".git/away"],
+        refused("agent_cannot_move_the_git_hooks_away", &["rename", ".git/hooks", ".git/away"],
             &["rename", "open/tree-2", "open/tree-2-away"]),
     ]);
     rows
@@ -170,7 +174,7 @@ fn of_the_host() -> Vec<Row> {
             "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero", Expect::IsNot("")),
         // Outside these would leave something behind.
         Row { control: Control::Twin(&["make-pipe", "open/made-1"], OK),
-            ..row("agent_can_make_no_device", Defence::Landlock, &["make-device", "open/device"], "EACCES", OK) },
+            ..row("agent_can_make_no_device", Defence::Landlock, &["make-device", "open/tree-1/device"], "EACCES", OK) },
         Row { control: Control::Twin(&["create", "open/made-2"], OK),
             ..row("the_root_has_only_what_is_listed", Defence::Root, &["create", "/kvro-escape"], "EROFS", OK) },
         Row { control: Control::Twin(&["create", "open/made-3"], OK),

@@ -203,7 +203,6 @@ fn performed() -> Vec<Row> {
 const HARMLESS: &[Call] = &[
         ("agent_may_fork", libc::SYS_clone, &[SIGCHLD]),
         ("agent_may_change_a_mode", libc::SYS_fchmod, &[0, 0o755]),
-        ("agent_may_create_a_file", libc::SYS_openat, &[AT_CWD, 0, CREATE, 0o644]),
         ("what_lies_where_no_mode_is_asked_is_no_mode", libc::SYS_openat, &[AT_CWD, 0, 0, 0o6755]),
         ("agent_may_unshare_its_descriptors", libc::SYS_unshare, &[bits(libc::CLONE_FILES)]),
         ("agent_may_open_internet_sockets", libc::SYS_socket, &[bits(libc::AF_INET), 1, 0]),

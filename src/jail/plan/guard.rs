@@ -1,0 +1,145 @@
+//! Which directories are guarded, and what the policy says of names in them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use globset::{GlobSet, GlobSetBuilder};
+use kvro_sandbox::{Guarded, Names, Shown, Standing, Stretch, View};
+
+use crate::policy::FileRules;
+use crate::workspace::{Matches, closed_below};
+
+/// The policy over names in the workspace.
+#[derive(Debug, Clone)]
+pub struct ClosedNames(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    workspace: PathBuf,
+    files: FileRules,
+    /// All patterns at once, since nearly every path matches none.
+    any: GlobSet,
+    /// Directories that lead to names which patterns spell out.
+    leads: BTreeSet<PathBuf>,
+    /// Without a repository at launch, one that the agent makes is its own.
+    has_repository: bool,
+}
+
+/// The directory of a repository in the workspace.
+const GIT: &str = ".git";
+
+impl ClosedNames {
+    pub fn new(workspace: &Path, files: &FileRules) -> Result<Self, globset::Error> {
+        let mut any = GlobSetBuilder::new();
+        for glob in files.hide.globs().chain(files.protect.globs()) {
+            any.add(glob.clone());
+        }
+        let has_repository = fs::symlink_metadata(workspace.join(GIT)).is_ok();
+        let leads = files.hide.leads().chain(files.protect.leads());
+        let leads = leads.filter(|dir| has_repository || !dir.starts_with(GIT)).collect();
+        Ok(Self(Arc::new(Inner {
+            workspace: workspace.to_owned(),
+            files: files.clone(),
+            any: any.build()?,
+            leads,
+            has_repository,
+        })))
+    }
+}
+
+impl Names for ClosedNames {
+    fn standing(&self, path: &Path) -> Standing {
+        let inner = &*self.0;
+        let may_match = path
+            .ancestors()
+            .take_while(|above| !above.as_os_str().is_empty())
+            .any(|above| inner.any.is_match(above));
+        if may_match {
+            if inner.files.hide.covers(path).is_some() {
+                return Standing::Hidden;
+            }
+            let is_own = !inner.has_repository && path.starts_with(GIT);
+            if !is_own && inner.files.protect.covers(path).is_some() {
+                return Standing::Protected;
+            }
+        }
+        if inner.leads.contains(path) { Standing::Leads } else { Standing::Open }
+    }
+
+    fn replacement(&self, _from: &Path, _to: &Path) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn views(&self, dir: &Path) -> Vec<PathBuf> {
+        let inner = &*self.0;
+        let closed = closed_below(&inner.workspace, dir, &inner.files);
+        let mut views: BTreeSet<PathBuf> = BTreeSet::new();
+        for path in closed {
+            let above = path.ancestors().skip(1).take_while(|above| above.starts_with(dir));
+            views.extend(above.map(Path::to_owned));
+        }
+        views.into_iter().collect()
+    }
+}
+
+/// The guarded directories of `workspace` at launch: those that hold what `matches` found, those
+/// that lead to names which may yet come, and all on the way to one.
+#[must_use]
+pub fn guarded(
+    workspace: &Path,
+    matches: &Matches,
+    names: &ClosedNames,
+    stretch: Stretch,
+) -> Guarded {
+    let mut dirs = BTreeSet::from([PathBuf::new()]);
+    let found = matches.hidden.iter().chain(&matches.protected);
+    for path in found.map(|found| &found.path) {
+        dirs.extend(path.ancestors().skip(1).map(Path::to_owned));
+    }
+    let is_dir = |dir: &PathBuf| {
+        fs::symlink_metadata(workspace.join(dir)).is_ok_and(|metadata| metadata.is_dir())
+    };
+    dirs.extend(names.0.leads.iter().filter(|dir| is_dir(dir)).cloned());
+    // What is closed as a whole has no names of its own to guard, unless more is closed in it.
+    dirs.retain(|dir| names.standing(dir) != Standing::Hidden && is_dir(dir));
+    let covered: BTreeSet<&Path> =
+        matches.hidden.iter().map(|found| found.path.as_path()).collect();
+    let views = dirs.iter().map(|dir| {
+        let is_protected = names.standing(dir) == Standing::Protected;
+        let stretch = if is_protected { Stretch::ReadOnly } else { stretch };
+        View { path: dir.clone(), stretch, names: shown(workspace, dir, &dirs, &covered, names) }
+    });
+    Guarded { root: workspace.to_owned(), views: views.collect() }
+}
+
+/// What a guarded directory shows at first. What cannot be listed shows nothing.
+fn shown(
+    workspace: &Path,
+    dir: &Path,
+    dirs: &BTreeSet<PathBuf>,
+    covered: &BTreeSet<&Path>,
+    names: &ClosedNames,
+) -> Vec<Shown> {
+    let Ok(entries) = fs::read_dir(workspace.join(dir)) else { return Vec::new() };
+    let entries = entries.flatten().map(|entry| PathBuf::from(entry.file_name()));
+    let shown = entries.filter_map(|name| {
+        let path = dir.join(&name);
+        if dirs.contains(&path) {
+            return None;
+        }
+        let is_covered = covered.contains(path.as_path());
+        // It came after the scan.
+        let is_late = !is_covered && names.standing(&path) == Standing::Hidden;
+        (!is_late).then_some(Shown { name, is_covered })
+    });
+    shown.collect()
+}
+
+/// Whether the mask over `path` is the guard's own business: a guarded directory is read-only by
+/// itself.
+pub(super) fn is_view(guarded: &Guarded, path: &Path) -> bool {
+    path.strip_prefix(&guarded.root)
+        .is_ok_and(|path| guarded.views.iter().any(|view| view.path == path))
+}

@@ -1,0 +1,105 @@
+//! The supervisor's end of the guard.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
+
+use super::wire::{At, FromGuard, ToGuard};
+use crate::wire::Channel;
+
+/// The guard's process, to be asked. Dropping it ends the process and waits for that.
+#[derive(Debug)]
+pub struct GuardHandle {
+    process: Child,
+    channel: Channel,
+    /// Appeared while an answer was waited for.
+    appeared: VecDeque<Appeared>,
+}
+
+/// Something on the host that waits for a judgement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Appeared {
+    pub(crate) at: At,
+    pub(crate) is_dir: bool,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Done,
+    Opened(OwnedFd),
+    IsThere,
+    Failed(i32),
+}
+
+impl GuardHandle {
+    pub(crate) fn new(process: Child, channel: Channel) -> Self {
+        Self { process, channel, appeared: VecDeque::new() }
+    }
+
+    /// Asks and waits. An error means that the guard is gone.
+    pub(crate) fn ask(
+        &mut self,
+        request: &ToGuard,
+        content: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Answer> {
+        self.channel.send(request, content.as_slice())?;
+        loop {
+            let Some((message, mut fds)) = self.channel.receive::<FromGuard>()? else {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            };
+            return Ok(match message {
+                FromGuard::Done => Answer::Done,
+                FromGuard::Opened => Answer::Opened(fds.pop().ok_or(io::ErrorKind::InvalidData)?),
+                FromGuard::IsThere => Answer::IsThere,
+                FromGuard::Failed { errno } => Answer::Failed(errno),
+                FromGuard::Appeared { at, is_dir } => {
+                    self.appeared.push_back(Appeared { at, is_dir });
+                    continue;
+                }
+            });
+        }
+    }
+
+    /// What appeared on the host since the last call.
+    pub(crate) fn appeared(&mut self) -> io::Result<Vec<Appeared>> {
+        loop {
+            match self.channel.try_receive::<FromGuard>() {
+                Ok(Some((FromGuard::Appeared { at, is_dir }, _))) => {
+                    self.appeared.push_back(Appeared { at, is_dir });
+                }
+                Ok(Some(_)) => return Err(io::ErrorKind::InvalidData.into()),
+                Ok(None) => return Err(io::ErrorKind::BrokenPipe.into()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(self.appeared.drain(..).collect());
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// Whether something appeared that [`Self::appeared`] has not told yet.
+    pub(crate) fn has_appeared(&self) -> bool {
+        !self.appeared.is_empty()
+    }
+
+    /// Answers what appeared; nothing comes back.
+    pub(crate) fn show(&self, request: &ToGuard) -> io::Result<()> {
+        self.channel.send(request, &[])
+    }
+}
+
+impl AsFd for GuardHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl Drop for GuardHandle {
+    fn drop(&mut self) {
+        // Its end of file; a guard that is gone already needs none.
+        drop(self.channel.finish_sending());
+        drop(self.process.wait());
+    }
+}

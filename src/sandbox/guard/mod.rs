@@ -1,0 +1,22 @@
+//! The guard: names that hold for the whole session.
+//!
+//! Guarded directories show the view (see [`tree`]), which the agent cannot write. What it makes,
+//! removes and renames there waits for the supervisor (seccomp notification), which judges the name
+//! and asks the guard: a process in the jail's user and mount namespaces, outside of its pid
+//! namespace, that does it on the real tree with the agent's own rights and brings the view in
+//! line. What the host changes it learns from inotify, and asks the supervisor before it shows it.
+//!
+//! Nothing is decided here. A guard that dies leaves a view that stays as it is.
+
+mod handle;
+mod host;
+mod process;
+mod tree;
+mod wire;
+
+pub(crate) use handle::Answer;
+pub use handle::GuardHandle;
+pub(crate) use process::{Guard, enter};
+pub(crate) use tree::Tree;
+pub use wire::Standing;
+pub(crate) use wire::{At, Making, ToGuard};

@@ -1,0 +1,317 @@
+//! The view: what a guarded directory shows.
+//!
+//! The guarded tree is covered by a small filesystem in memory that the agent cannot write. In it
+//! each name that may be seen is a place, and the real file or directory is mounted on the place;
+//! symlinks are copied. Nothing that the host does to the real names can lift a mount off a place
+//! of ours, and what is not mounted is not there.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{
+    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, readlinkat, renameat2,
+};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::stat::{FileStat, Mode, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+use crate::plan::Stretch;
+use crate::sys::{self, MountAttributes};
+
+/// A new symlink waits under this name until it takes its place. In the view alone, never on the
+/// host.
+const WAITING: &str = ".kvro-new";
+
+/// The view and what lies under it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// The tree's path in the jail.
+    root: PathBuf,
+    /// The real tree, below the view.
+    real: OwnedFd,
+    /// The view as the agent sees it.
+    view: OwnedFd,
+    /// The view's filesystem, writable.
+    places: OwnedFd,
+}
+
+impl Tree {
+    pub(crate) fn new(root: PathBuf, real: OwnedFd, view: OwnedFd, places: OwnedFd) -> Self {
+        Self { root, real, view, places }
+    }
+
+    /// The tree of the descriptors that another process handed over.
+    pub(crate) fn from_descriptors(root: PathBuf, fds: Vec<OwnedFd>) -> io::Result<Self> {
+        let [real, view, places] =
+            <[OwnedFd; 3]>::try_from(fds).map_err(|_fds| io::ErrorKind::InvalidData)?;
+        Ok(Self::new(root, real, view, places))
+    }
+
+    /// The descriptors, to be handed over.
+    pub(crate) fn descriptors(&self) -> [&OwnedFd; 3] {
+        [&self.real, &self.view, &self.places]
+    }
+
+    pub(crate) fn view(&self) -> &OwnedFd {
+        &self.view
+    }
+
+    /// Makes a place for the mask that will cover `real`.
+    pub(crate) fn reserve(&self, dir: &Path, name: &OsStr, real: &OwnedFd) -> io::Result<()> {
+        let places = beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        make_place(&places, name, is_kind(&fstat(real)?, libc::S_IFDIR))
+    }
+
+    /// The real directory `dir`, as an `O_PATH` descriptor. No link is followed.
+    pub(crate) fn real_dir(&self, dir: &Path) -> io::Result<OwnedFd> {
+        beneath(&self.real, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)
+    }
+
+    /// What is really at `name` in `dir`.
+    pub(crate) fn real(&self, dir: &Path, name: &OsStr) -> io::Result<Option<OwnedFd>> {
+        let parent = match self.real_dir(dir) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            opened => opened?,
+        };
+        present(openat(&parent, name, LOOK, Mode::empty()))
+    }
+
+    /// Whether the view shows at this name what `real` is.
+    pub(crate) fn is_shown(&self, dir: &Path, name: &OsStr, real: &OwnedFd) -> io::Result<bool> {
+        let shown = beneath(&self.view, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let Some(shown) = present(openat(&shown, name, LOOK, Mode::empty()))? else {
+            return Ok(false);
+        };
+        let (a, b) = (fstat(&shown)?, fstat(real)?);
+        if is_kind(&a, libc::S_IFLNK) && is_kind(&b, libc::S_IFLNK) {
+            return Ok(readlinkat(&shown, "")? == readlinkat(real, "")?);
+        }
+        Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+    }
+
+    /// Whether the view has anything at this name.
+    pub(crate) fn has_place(&self, dir: &Path, name: &OsStr) -> io::Result<bool> {
+        let places = beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        Ok(present(openat(&places, name, LOOK, Mode::empty()))?.is_some())
+    }
+
+    /// Shows `real` at this name, in place of what was shown there.
+    pub(crate) fn show(
+        &self,
+        dir: &Path,
+        name: &OsStr,
+        real: &OwnedFd,
+        stretch: Stretch,
+    ) -> io::Result<()> {
+        let places = beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let stat = fstat(real)?;
+        if is_kind(&stat, libc::S_IFLNK) {
+            let target = readlinkat(real, "")?;
+            unlinkat(&places, WAITING, UnlinkatFlags::NoRemoveDir).ok();
+            symlinkat(target.as_os_str(), &places, WAITING)?;
+            self.uncover(dir, name)?;
+            if place_of(&places, name)?.is_some_and(|stat| is_kind(&stat, libc::S_IFDIR)) {
+                unlinkat(&places, name, UnlinkatFlags::RemoveDir)?;
+            }
+            renameat2(&places, WAITING, &places, name, RenameFlags::empty())?;
+            return Ok(());
+        }
+        let tree = sys::open_tree(real.as_fd())?;
+        sys::set_attributes(tree.as_fd(), attributes(stretch))?;
+        let is_dir = is_kind(&stat, libc::S_IFDIR);
+        match place_of(&places, name)? {
+            Some(place)
+                if is_kind(&place, libc::S_IFDIR) == is_dir && !is_kind(&place, libc::S_IFLNK) =>
+            {
+                self.replace(dir, name, &tree)
+            }
+            Some(_) => {
+                self.hide(dir, name)?;
+                self.show_anew(dir, name, &places, &tree, is_dir)
+            }
+            None => self.show_anew(dir, name, &places, &tree, is_dir),
+        }
+    }
+
+    fn show_anew(
+        &self,
+        dir: &Path,
+        name: &OsStr,
+        places: &OwnedFd,
+        tree: &OwnedFd,
+        is_dir: bool,
+    ) -> io::Result<()> {
+        make_place(places, name, is_dir)?;
+        let shown = beneath(&self.view, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let place = openat(&shown, name, LOOK, Mode::empty())?;
+        sys::attach(tree.as_fd(), place.as_fd())
+    }
+
+    /// Puts `tree` in the place of what is mounted there, with no moment between the two where the
+    /// kernel can do that (Linux 6.5).
+    fn replace(&self, dir: &Path, name: &OsStr, tree: &OwnedFd) -> io::Result<()> {
+        let shown = beneath(&self.view, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let top = openat(&shown, name, LOOK, Mode::empty())?;
+        match sys::attach_beneath(tree.as_fd(), top.as_fd()) {
+            Ok(()) => self.uncover_once(dir, name),
+            // Nothing is mounted there yet, or the kernel cannot.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.uncover(dir, name)?;
+                let place = openat(&shown, name, LOOK, Mode::empty())?;
+                sys::attach(tree.as_fd(), place.as_fd())
+            }
+            other => other,
+        }
+    }
+
+    /// Makes `dir` itself a guarded directory, with nothing shown in it yet.
+    pub(crate) fn make_view(&self, dir: &Path) -> io::Result<()> {
+        let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+            return Ok(());
+        };
+        let places = beneath(&self.places, parent, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        self.uncover(parent, name)?;
+        match place_of(&places, name)? {
+            Some(place) if is_kind(&place, libc::S_IFDIR) => {}
+            Some(_) => {
+                unlinkat(&places, name, UnlinkatFlags::NoRemoveDir)?;
+                make_place(&places, name, true)?;
+            }
+            None => make_place(&places, name, true)?,
+        }
+        if let Some(real) = self.real(parent, name)? {
+            let mode = Mode::from_bits_truncate(fstat(&real)?.st_mode & 0o7777);
+            let place = openat(
+                &places,
+                name,
+                OFlag::O_RDONLY | OFlag::O_DIRECTORY | CLOEXEC,
+                Mode::empty(),
+            )?;
+            fchmod(&place, mode | Mode::S_IRWXU)?;
+        }
+        Ok(())
+    }
+
+    /// Shows nothing at this name any more.
+    pub(crate) fn hide(&self, dir: &Path, name: &OsStr) -> io::Result<()> {
+        self.uncover(dir, name)?;
+        let places = match beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY) {
+            Err(error) if is_gone(&error) => return Ok(()),
+            opened => opened?,
+        };
+        let flag = match place_of(&places, name)? {
+            None => return Ok(()),
+            Some(place) if is_kind(&place, libc::S_IFDIR) => UnlinkatFlags::RemoveDir,
+            Some(_) => UnlinkatFlags::NoRemoveDir,
+        };
+        match unlinkat(&places, name, flag) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// The names that the view has in `dir`.
+    pub(crate) fn names(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        list(&beneath(&self.places, dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)
+    }
+
+    /// The names that are really in `dir`; none if it is gone.
+    pub(crate) fn real_names(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        match beneath(&self.real, dir, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
+            Err(error) if is_gone(&error) => Ok(Vec::new()),
+            opened => list(&opened?),
+        }
+    }
+
+    /// Takes off all that is mounted at this name.
+    fn uncover(&self, dir: &Path, name: &OsStr) -> io::Result<()> {
+        loop {
+            match umount2(&self.path(dir, name), DETACH) {
+                Ok(()) => {}
+                // Nothing is mounted there, or nothing is there.
+                Err(Errno::EINVAL | Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+                Err(other) => return Err(other.into()),
+            }
+        }
+    }
+
+    fn uncover_once(&self, dir: &Path, name: &OsStr) -> io::Result<()> {
+        Ok(umount2(&self.path(dir, name), DETACH)?)
+    }
+
+    /// A path that leads through guarded directories alone, in which the agent can make no link.
+    fn path(&self, dir: &Path, name: &OsStr) -> PathBuf {
+        self.root.join(dir).join(name)
+    }
+}
+
+const CLOEXEC: OFlag = OFlag::O_CLOEXEC;
+const LOOK: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(CLOEXEC);
+const DETACH: MntFlags = MntFlags::MNT_DETACH.union(MntFlags::UMOUNT_NOFOLLOW);
+
+fn attributes(stretch: Stretch) -> MountAttributes {
+    match stretch {
+        Stretch::ReadOnly => MountAttributes::READ_ONLY,
+        Stretch::ReadWrite => MountAttributes::READ_WRITE,
+    }
+}
+
+/// Opens `path` below `root` without leaving it and without following a link.
+pub(crate) fn beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    Ok(openat2(root, path, OpenHow::new().flags(flags | CLOEXEC).resolve(resolve))?)
+}
+
+fn present(opened: nix::Result<OwnedFd>) -> io::Result<Option<OwnedFd>> {
+    match opened {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+        Err(other) => Err(other.into()),
+    }
+}
+
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
+}
+
+pub(crate) fn is_kind(stat: &FileStat, kind: libc::mode_t) -> bool {
+    stat.st_mode & libc::S_IFMT == kind
+}
+
+fn place_of(places: &OwnedFd, name: &OsStr) -> io::Result<Option<FileStat>> {
+    match fstatat(places, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(other) => Err(other.into()),
+    }
+}
+
+fn make_place(places: &OwnedFd, name: &OsStr, is_dir: bool) -> io::Result<()> {
+    if is_dir {
+        mkdirat(places, name, Mode::from_bits_truncate(0o755))?;
+    } else {
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDONLY | CLOEXEC;
+        drop(openat(places, name, flags, Mode::from_bits_truncate(0o444))?);
+    }
+    Ok(())
+}
+
+fn list(dir: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = openat(dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | CLOEXEC, Mode::empty())?;
+    let mut entries = nix::dir::Dir::from_fd(dir)?;
+    let mut names = Vec::new();
+    for entry in entries.iter() {
+        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+        if name != "." && name != ".." && name != WAITING {
+            names.push(name.into());
+        }
+    }
+    Ok(names)
+}

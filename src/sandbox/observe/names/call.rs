@@ -1,0 +1,162 @@
+//! System calls about names, read from their registers and the caller's memory.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::place::read_string;
+use crate::sys::Notification;
+
+/// What a call does to names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// Opens what is there, or makes a file.
+    Open {
+        flags: i32,
+        mode: u32,
+    },
+    MakeDir {
+        mode: u32,
+    },
+    MakeNode {
+        mode: u32,
+    },
+    /// The other string is what the link says.
+    Symlink,
+    Remove {
+        is_dir: bool,
+    },
+    /// The other path is the new name.
+    Rename {
+        flags: u32,
+    },
+    /// The other path is the new name.
+    Link {
+        flags: i32,
+    },
+}
+
+/// A path as a call names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The descriptor that it is relative to.
+    pub(super) dir: i32,
+    pub(super) text: Vec<u8>,
+}
+
+/// A call with its strings, read once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) naming: Naming,
+    pub(super) path: Named,
+    pub(super) other: Option<Named>,
+}
+
+/// Where a call has its arguments: the first path's descriptor and address, and the second's.
+struct Shape {
+    naming: Naming,
+    path: (Option<usize>, usize),
+    other: Option<(Option<usize>, usize)>,
+}
+
+impl Naming {
+    /// The kind of call that has the number `call`, its arguments left out.
+    pub(super) fn of(call: i64) -> Option<Self> {
+        shape(call, &[0; 6]).map(|shape| shape.naming)
+    }
+}
+
+impl Call {
+    /// Reads the call of a notification; `None` for one that makes no name.
+    pub(super) fn read(asked: &Notification) -> io::Result<Option<Self>> {
+        let Some(mut shape) = shape(asked.call, &asked.args) else { return Ok(None) };
+        if asked.call == libc::SYS_openat2 {
+            let Some((flags, mode)) = read_how(asked)? else { return Ok(None) };
+            shape.naming = Naming::Open { flags, mode };
+        }
+        if let Naming::Open { flags, .. } = shape.naming
+            && flags & libc::O_CREAT == 0
+        {
+            return Ok(None);
+        }
+        let named = |(dir, text): (Option<usize>, usize)| -> io::Result<Named> {
+            let dir = dir.map_or(libc::AT_FDCWD, |at| low(asked.args[at]).cast_signed());
+            Ok(Named { dir, text: read_string(asked.pid, asked.args[text])? })
+        };
+        let other = shape.other.map(named).transpose()?;
+        Ok(Some(Self { naming: shape.naming, path: named(shape.path)?, other }))
+    }
+}
+
+/// The first fields of `struct open_how` (openat2(2)).
+fn read_how(asked: &Notification) -> io::Result<Option<(i32, u32)>> {
+    let [_, _, address, size, ..] = asked.args;
+    if size < 24 {
+        return Ok(None);
+    }
+    let mut how = [0_u8; 16];
+    File::open(format!("/proc/{}/mem", asked.pid))?.read_exact_at(&mut how, address)?;
+    let (flags, mode) = how.split_at(8);
+    let number = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default();
+    Ok(Some((low(number(flags)).cast_signed(), low(number(mode)))))
+}
+
+/// The half of a register that a 32-bit argument is in.
+fn low(register: u64) -> u32 {
+    u32::try_from(register & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+fn shape(call: i64, args: &[u64; 6]) -> Option<Shape> {
+    let number = |at: usize| low(args[at]);
+    let one = |naming, dir, path| Some(Shape { naming, path: (dir, path), other: None });
+    let two = |naming, path, other| Some(Shape { naming, path, other: Some(other) });
+    let open = |flags: u32, mode| Naming::Open { flags: flags.cast_signed(), mode };
+    match call {
+        libc::SYS_openat => one(open(number(2), number(3)), Some(0), 1),
+        libc::SYS_openat2 => one(open(0, 0), Some(0), 1),
+        libc::SYS_mkdirat => one(Naming::MakeDir { mode: number(2) }, Some(0), 1),
+        libc::SYS_mknodat => one(Naming::MakeNode { mode: number(2) }, Some(0), 1),
+        libc::SYS_unlinkat => {
+            let is_dir = number(2) & libc::AT_REMOVEDIR.cast_unsigned() != 0;
+            one(Naming::Remove { is_dir }, Some(0), 1)
+        }
+        libc::SYS_symlinkat => two(Naming::Symlink, (Some(1), 2), (None, 0)),
+        libc::SYS_renameat => two(Naming::Rename { flags: 0 }, (Some(0), 1), (Some(2), 3)),
+        libc::SYS_renameat2 => two(Naming::Rename { flags: number(4) }, (Some(0), 1), (Some(2), 3)),
+        libc::SYS_linkat => {
+            let flags = number(4).cast_signed();
+            two(Naming::Link { flags }, (Some(0), 1), (Some(2), 3))
+        }
+        other => legacy(other, args),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn legacy(_call: i64, _args: &[u64; 6]) -> Option<Shape> {
+    None
+}
+
+/// Calls that later architectures left out.
+#[cfg(target_arch = "x86_64")]
+fn legacy(call: i64, args: &[u64; 6]) -> Option<Shape> {
+    let number = |at: usize| low(args[at]);
+    let one = |naming| Some(Shape { naming, path: (None, 0), other: None });
+    let two = |naming| Some(Shape { naming, path: (None, 0), other: Some((None, 1)) });
+    match call {
+        libc::SYS_open => one(Naming::Open { flags: number(1).cast_signed(), mode: number(2) }),
+        libc::SYS_creat => {
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+            one(Naming::Open { flags, mode: number(1) })
+        }
+        libc::SYS_mkdir => one(Naming::MakeDir { mode: number(1) }),
+        libc::SYS_mknod => one(Naming::MakeNode { mode: number(1) }),
+        libc::SYS_rmdir => one(Naming::Remove { is_dir: true }),
+        libc::SYS_unlink => one(Naming::Remove { is_dir: false }),
+        libc::SYS_rename => two(Naming::Rename { flags: 0 }),
+        libc::SYS_link => two(Naming::Link { flags: 0 }),
+        libc::SYS_symlink => {
+            Some(Shape { naming: Naming::Symlink, path: (None, 1), other: Some((None, 0)) })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,378 @@
+//! Judges the calls that names come and go by, and has the guard do what is allowed.
+//!
+//! Where no name is guarded, a call goes on as it is unless the name that it would make is closed.
+//! There the caller could still exchange the string afterwards: it would make a file of its own
+//! under a closed name, which the inspection at the end finds. In a guarded directory nothing goes
+//! on as it is but what the read-only view refuses by itself.
+
+mod call;
+mod place;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::FdFlag;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::guard::{Answer, At, GuardHandle, Making, Standing, ToGuard};
+use crate::plan::Guarded;
+use crate::sys::{Notification, Notifier, Verdict};
+use call::{Call, Naming};
+use place::Place;
+
+/// What the policy says of names in the guarded tree. Paths are relative to its root.
+pub trait Names: fmt::Debug + Send {
+    fn standing(&self, path: &Path) -> Standing;
+
+    /// The content with which the file `from` may take the place of `to`, which is protected. None
+    /// if it may not.
+    fn replacement(&self, from: &Path, to: &Path) -> Option<Vec<u8>>;
+
+    /// The directories at and below `dir`, which the host put there, that are to be guarded: outer
+    /// before inner, with all that lead to one. None if nothing in there is closed.
+    fn views(&self, dir: &Path) -> Vec<PathBuf>;
+}
+
+/// A call that was refused for its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedName {
+    /// Relative to the guarded root.
+    pub path: PathBuf,
+    /// `create`, `remove`, `rename` or `link`.
+    pub verb: &'static str,
+}
+
+/// The judge of names.
+#[derive(Debug)]
+pub(super) struct NameJudge {
+    guard: GuardHandle,
+    root: PathBuf,
+    views: BTreeSet<PathBuf>,
+    names: Box<dyn Names>,
+}
+
+/// Where a place lies.
+enum Where {
+    Outside,
+    /// In a guarded directory.
+    Guarded(At),
+    /// In the tree, and not in a guarded directory.
+    Free(At),
+}
+
+/// What to do about a call.
+enum Ruling {
+    /// The kernel's own answer is the right one.
+    GoOn,
+    Refuse(i32),
+    /// Refused by the policy, and worth recording.
+    Closed(RefusedName),
+    Ask(ToGuard),
+    /// As [`ToGuard::Replace`] has it.
+    Replace(ToGuard, Vec<u8>),
+}
+
+impl NameJudge {
+    pub(super) fn new(guard: GuardHandle, guarded: &Guarded, names: Box<dyn Names>) -> Self {
+        let views = guarded.views.iter().map(|view| view.path.clone()).collect();
+        Self { guard, root: guarded.root.clone(), views, names }
+    }
+
+    /// Whether `call` is one that names come and go by.
+    pub(super) fn is_about_names(call: i64) -> bool {
+        Naming::of(call).is_some()
+    }
+
+    /// Answers one notification; says what was refused.
+    pub(super) fn answer(
+        &mut self,
+        notifier: &Notifier,
+        asked: &Notification,
+    ) -> io::Result<Option<RefusedName>> {
+        let Ok(Some(call)) = Call::read(asked) else {
+            // Memory that cannot be read names nothing.
+            return notifier.answer(asked, Verdict::Continue).map(|()| None);
+        };
+        if !notifier.is_waiting(asked) {
+            return Ok(None);
+        }
+        match self.rule(asked.pid, call) {
+            Ruling::GoOn => notifier.answer(asked, Verdict::Continue).map(|()| None),
+            Ruling::Refuse(errno) => notifier.answer(asked, Verdict::Refuse(errno)).map(|()| None),
+            Ruling::Closed(refused) => {
+                notifier.answer(asked, Verdict::Refuse(libc::EACCES)).map(|()| Some(refused))
+            }
+            Ruling::Ask(request) => self.perform(notifier, asked, &request, None).map(|()| None),
+            Ruling::Replace(request, content) => {
+                let memory = in_memory(&content)?;
+                self.perform(notifier, asked, &request, Some(memory.as_fd())).map(|()| None)
+            }
+        }
+    }
+
+    fn perform(
+        &mut self,
+        notifier: &Notifier,
+        asked: &Notification,
+        request: &ToGuard,
+        content: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        match self.guard.ask(request, content)? {
+            Answer::Done => {
+                if let ToGuard::Make { at, what: Making::Dir { standing: Standing::Leads, .. } } =
+                    request
+                {
+                    self.views.insert(at.path());
+                }
+                notifier.answer(asked, Verdict::Answer(0))
+            }
+            Answer::IsThere => notifier.answer(asked, Verdict::Continue),
+            Answer::Failed(errno) => notifier.answer(asked, Verdict::Refuse(errno)),
+            Answer::Opened(file) => {
+                let given = notifier.give(asked, file.as_fd(), descriptor_flags(request));
+                // A descriptor of ours that can write would make an exec of the file fail.
+                drop(file);
+                match given {
+                    Ok(number) => notifier.answer(asked, Verdict::Answer(number)),
+                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+                    Err(error) => {
+                        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                        notifier.answer(asked, Verdict::Refuse(errno))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether [`Self::tend`] has something to do that no wait tells of.
+    pub(super) fn is_behind(&self) -> bool {
+        self.guard.has_appeared()
+    }
+
+    /// Judges what appeared on the host.
+    pub(super) fn tend(&mut self) -> io::Result<()> {
+        for appeared in self.guard.appeared()? {
+            let at = appeared.at;
+            let standing = self.names.standing(&at.path());
+            let views = match standing {
+                Standing::Hidden => Vec::new(),
+                Standing::Open | Standing::Protected if appeared.is_dir => {
+                    self.names.views(&at.path())
+                }
+                Standing::Leads if appeared.is_dir => {
+                    let views = self.names.views(&at.path());
+                    if views.is_empty() { vec![at.path()] } else { views }
+                }
+                Standing::Open | Standing::Protected | Standing::Leads => Vec::new(),
+            };
+            self.views.extend(views.iter().cloned());
+            self.guard.show(&ToGuard::Show { at, standing, views })?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, place: &Place) -> Where {
+        let Ok(dir) = place.dir.strip_prefix(&self.root) else { return Where::Outside };
+        let at = At { dir: dir.to_owned(), name: place.name.clone() };
+        if self.views.contains(dir) { Where::Guarded(at) } else { Where::Free(at) }
+    }
+
+    fn is_closed(&self, at: &At) -> bool {
+        matches!(self.names.standing(&at.path()), Standing::Hidden | Standing::Protected)
+    }
+
+    fn is_view(&self, at: &At) -> bool {
+        self.views.contains(&at.path())
+    }
+
+    fn closed(at: &At, verb: &'static str) -> Ruling {
+        Ruling::Closed(RefusedName { path: at.path(), verb })
+    }
+
+    fn rule(&self, pid: u32, call: Call) -> Ruling {
+        let Call { naming, path, other } = call;
+        let Some(place) = place::locate(pid, path.dir, &path.text) else { return Ruling::GoOn };
+        match naming {
+            Naming::Open { flags, mode } => {
+                self.rule_making(pid, &place, Making::File { flags, mode })
+            }
+            Naming::MakeDir { mode } => {
+                let standing = Standing::Open;
+                self.rule_making(pid, &place, Making::Dir { mode, standing })
+            }
+            // Devices are the kernel's to refuse: the view is read-only to it.
+            Naming::MakeNode { mode }
+                if matches!(mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFBLK) =>
+            {
+                Ruling::GoOn
+            }
+            Naming::MakeNode { mode } => self.rule_making(pid, &place, Making::Node { mode }),
+            Naming::Symlink => {
+                let to = other.map(|to| to.text).unwrap_or_default();
+                let to = OsString::from_vec(to).into();
+                self.rule_making(pid, &place, Making::Symlink { to })
+            }
+            Naming::Remove { is_dir } => self.rule_removing(&place, is_dir),
+            Naming::Rename { flags } => match other {
+                Some(to) => match place::locate(pid, to.dir, &to.text) {
+                    Some(to) => self.rule_moving(&place, &to, flags),
+                    None => Ruling::GoOn,
+                },
+                None => Ruling::GoOn,
+            },
+            Naming::Link { flags } => match other {
+                // By descriptor or through a link: the view and the mounts refuse what they must.
+                _ if flags != 0 => Ruling::GoOn,
+                Some(to) => match place::locate(pid, to.dir, &to.text) {
+                    Some(to) => self.rule_linking(&place, &to),
+                    None => Ruling::GoOn,
+                },
+                None => Ruling::GoOn,
+            },
+        }
+    }
+
+    fn rule_making(&self, pid: u32, place: &Place, mut what: Making) -> Ruling {
+        let at = match self.place(place) {
+            Where::Outside => return Ruling::GoOn,
+            Where::Free(at) if self.is_closed(&at) => return Self::closed(&at, "create"),
+            Where::Free(_) => return Ruling::GoOn,
+            Where::Guarded(at) => at,
+        };
+        if place.stat().is_some() {
+            return match what {
+                Making::File { .. } => Ruling::GoOn,
+                Making::Dir { .. } | Making::Symlink { .. } | Making::Node { .. } => {
+                    Ruling::Refuse(libc::EEXIST)
+                }
+            };
+        }
+        let standing = self.names.standing(&at.path());
+        if matches!(standing, Standing::Hidden | Standing::Protected) {
+            return Self::closed(&at, "create");
+        }
+        match &mut what {
+            Making::Dir { mode, standing: of_dir } => {
+                *mode &= !place::umask(pid);
+                // What was guarded once is guarded again.
+                *of_dir = if self.is_view(&at) { Standing::Leads } else { standing };
+            }
+            Making::File { mode, .. } | Making::Node { mode } => *mode &= !place::umask(pid),
+            Making::Symlink { .. } => {}
+        }
+        Ruling::Ask(ToGuard::Make { at, what })
+    }
+
+    fn rule_removing(&self, place: &Place, is_dir: bool) -> Ruling {
+        match self.place(place) {
+            Where::Outside => Ruling::GoOn,
+            Where::Free(at) if self.is_closed(&at) => Self::closed(&at, "remove"),
+            Where::Free(_) => Ruling::GoOn,
+            Where::Guarded(_) if place.stat().is_none() => Ruling::Refuse(libc::ENOENT),
+            // A guarded directory goes like any other, once it is really empty.
+            Where::Guarded(at) if self.is_closed(&at) || self.is_view(&at) && !is_dir => {
+                Self::closed(&at, "remove")
+            }
+            Where::Guarded(at) => Ruling::Ask(ToGuard::Remove { at, is_dir }),
+        }
+    }
+
+    fn rule_moving(&self, from: &Place, to: &Place, flags: u32) -> Ruling {
+        let (a, b) = (self.place(from), self.place(to));
+        let (from_at, to_at, is_free) = match (a, b) {
+            (Where::Outside, _) | (_, Where::Outside) => return Ruling::GoOn,
+            (Where::Free(from), Where::Free(to)) => {
+                let is_one = self.home(&from.dir) == self.home(&to.dir);
+                (from, to, is_one)
+            }
+            (Where::Guarded(from) | Where::Free(from), Where::Guarded(to) | Where::Free(to)) => {
+                (from, to, false)
+            }
+        };
+        let Some(stat) = from.stat() else { return Ruling::Refuse(libc::ENOENT) };
+        if flags == 0
+            && !is_free
+            && !self.is_closed(&from_at)
+            && let Some(content) = self.names.replacement(&from_at.path(), &to_at.path())
+        {
+            return Ruling::Replace(ToGuard::Replace { from: from_at, to: to_at }, content);
+        }
+        for at in [&from_at, &to_at] {
+            if self.is_closed(at) || self.is_view(at) {
+                return Self::closed(at, "rename");
+            }
+        }
+        let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        // What is in a directory would come to lie under names that may be closed.
+        if is_dir && self.names.standing(&to_at.path()) == Standing::Leads {
+            return Self::closed(&to_at, "rename");
+        }
+        if is_free {
+            return Ruling::GoOn;
+        }
+        if flags & libc::RENAME_WHITEOUT != 0 {
+            return Ruling::Refuse(libc::EINVAL);
+        }
+        Ruling::Ask(ToGuard::Rename { from: from_at, to: to_at, flags })
+    }
+
+    fn rule_linking(&self, from: &Place, to: &Place) -> Ruling {
+        let (from_at, to_at, is_free) = match (self.place(from), self.place(to)) {
+            (Where::Outside, _) | (_, Where::Outside) => return Ruling::GoOn,
+            (Where::Free(from), Where::Free(to)) => {
+                let is_one = self.home(&from.dir) == self.home(&to.dir);
+                (from, to, is_one)
+            }
+            (Where::Guarded(from) | Where::Free(from), Where::Guarded(to) | Where::Free(to)) => {
+                (from, to, false)
+            }
+        };
+        for at in [&from_at, &to_at] {
+            if self.is_closed(at) {
+                return Self::closed(at, "link");
+            }
+        }
+        if is_free {
+            return Ruling::GoOn;
+        }
+        if from.stat().is_none() {
+            return Ruling::Refuse(libc::ENOENT);
+        }
+        if to.stat().is_some() {
+            return Ruling::Refuse(libc::EEXIST);
+        }
+        Ruling::Ask(ToGuard::Link { from: from_at, to: to_at })
+    }
+
+    /// The mount that a free directory lies on: the name under its innermost guarded directory.
+    fn home<'d>(&self, dir: &'d Path) -> Option<&'d Path> {
+        dir.ancestors().take_while(|above| !self.views.contains(*above)).last()
+    }
+}
+
+fn in_memory(content: &[u8]) -> io::Result<OwnedFd> {
+    let memory = memfd_create(c"kvro-content", MFdFlags::MFD_CLOEXEC)?;
+    File::from(memory.try_clone()?).write_all(content)?;
+    Ok(memory)
+}
+
+fn descriptor_flags(request: &ToGuard) -> FdFlag {
+    if let ToGuard::Make { what: Making::File { flags, .. }, .. } = request
+        && flags & libc::O_CLOEXEC != 0
+    {
+        return FdFlag::FD_CLOEXEC;
+    }
+    FdFlag::empty()
+}
+
+impl AsFd for NameJudge {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.guard.as_fd()
+    }
+}
