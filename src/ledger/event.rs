@@ -36,6 +36,8 @@ pub enum Event {
     IsolationDegraded(IsolationDegraded),
     #[serde(rename = "fs.hidden_opened")]
     HiddenOpened(HiddenOpened),
+    #[serde(rename = "fs.exposed")]
+    HiddenExposed(HiddenExposed),
     #[serde(rename = "fs.refused")]
     NameRefused(NameRefused),
     #[serde(rename = "dns.answered")]
@@ -166,6 +168,14 @@ pub struct IsolationDegraded {
 /// Something inside opened a hidden file and saw its decoy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HiddenOpened {
+    pub path: String,
+}
+
+/// The host made a hidden name in a directory that was not guarded. It was covered as soon as it was
+/// seen, and may have been read before.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HiddenExposed {
+    /// Relative to the workspace, lossily decoded.
     pub path: String,
 }
 

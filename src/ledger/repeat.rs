@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::event::{
-    DnsRefused, EgressAttempted, EgressDenied, HiddenOpened, InferenceRefused, NameRefused,
-    Repeated, UpstreamFailed,
+    DnsRefused, EgressAttempted, EgressDenied, HiddenExposed, HiddenOpened, InferenceRefused,
+    NameRefused, Repeated, UpstreamFailed,
 };
 use crate::{Actor, Event};
 
@@ -33,6 +33,7 @@ pub(crate) struct Subject {
 enum What {
     Hidden(HiddenOpened),
     Name(NameRefused),
+    Exposed(HiddenExposed),
     Dns(DnsRefused),
     Denied(EgressDenied),
     Attempted(EgressAttempted),
@@ -45,6 +46,7 @@ impl Subject {
     pub(crate) fn of(actor: Actor, event: &Event) -> Option<Self> {
         let what = match event {
             Event::HiddenOpened(data) => What::Hidden(data.clone()),
+            Event::HiddenExposed(data) => What::Exposed(data.clone()),
             Event::NameRefused(data) => What::Name(data.clone()),
             Event::DnsRefused(data) => What::Dns(data.clone()),
             Event::EgressDenied(data) => What::Denied(data.clone()),

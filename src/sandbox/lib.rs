@@ -32,11 +32,11 @@ pub use landlock::{abi as landlock_abi, missing as landlock_missing};
 pub use launch::{Door, LaunchError, Stage, Starting};
 pub use limits::{Confinement, Resources};
 pub use observe::{
-    Attempt, LastLook, Names, Observation, Observer, RefusedConnect, RefusedName, Wall,
+    Attempt, LastLook, Late, Names, Observation, Observer, RefusedConnect, RefusedName, Wall,
 };
 pub use plan::{
-    Command, Content, Guarded, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown, Stream,
-    Stretch, View,
+    Command, Content, Guarded, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown, ShownAs,
+    Stream, Stretch, View,
 };
 pub use pty::{RawMode, WindowSize};
 pub use seccomp::{RefusedCall, refused_calls};

@@ -201,6 +201,9 @@ pub struct Guarded {
     /// The guarded directories, outer before inner; every directory on the way from the root to one
     /// is itself one.
     pub views: Vec<View>,
+    /// Globs, relative to the root, that match whatever may be closed: names that the host makes
+    /// elsewhere are told by them.
+    pub suspects: Vec<String>,
 }
 
 /// A guarded directory as it is at launch.
@@ -220,8 +223,18 @@ pub struct View {
 pub struct Shown {
     #[serde(with = "crate::path_bytes")]
     pub name: PathBuf,
-    /// Whether what is there is shown, or only a place for the mask that will cover it.
-    pub is_covered: bool,
+    pub shown: ShownAs,
+}
+
+/// What a guarded directory shows at a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ShownAs {
+    /// What is there.
+    Open,
+    /// The same, and a mask makes all of it read-only.
+    Protected,
+    /// Only a place for the mask that will cover it.
+    Covered,
 }
 
 /// A name that is covered.

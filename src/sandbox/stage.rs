@@ -60,7 +60,8 @@ pub fn run(numbers: &[String]) -> u8 {
     let (channel, supervisor) = (Channel::from_fd(channel), Channel::from_fd(guard));
     match make_pid_1(&channel, supervisor) {
         Ok(Side::Stage(None)) => 0,
-        Ok(Side::Stage(Some((guard, supervisor)))) => {
+        Ok(Side::Stage(Some(guard))) => {
+            let (guard, supervisor) = *guard;
             // Its end of file tells of the jail's own end.
             drop(channel);
             guard.serve(&supervisor).map_or(REFUSED, |()| 0)
@@ -77,7 +78,7 @@ pub fn run(numbers: &[String]) -> u8 {
 /// Which of the two processes goes on.
 enum Side {
     /// As the guard, where there is something to guard.
-    Stage(Option<(Guard, Channel)>),
+    Stage(Option<Box<(Guard, Channel)>>),
     Pid1(u8),
 }
 
@@ -94,7 +95,7 @@ fn make_pid_1(channel: &Channel, supervisor: Channel) -> Result<Side, StepFailed
             drop(from_stage);
             channel.send(&FromJail::Born { pid: child }, &[]).during(|| Step::Report)?;
             let guard = hand_over(child, channel, &to_pid_1, &supervisor)?;
-            Ok(Side::Stage(guard.map(|guard| (guard, supervisor))))
+            Ok(Side::Stage(guard.map(|guard| Box::new((guard, supervisor)))))
         }
     }
 }

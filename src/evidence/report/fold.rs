@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use kvro_ledger::event::{
-    AlertRaised, CallKind, EndedBy, InferenceSettled, IsolationDegraded, RunEnded, RunStarted,
-    TokenUsage,
+    AlertRaised, CallKind, EndedBy, HiddenExposed, InferenceSettled, IsolationDegraded, RunEnded,
+    RunStarted, TokenUsage,
 };
 use kvro_ledger::{Entry, Event};
 
@@ -55,6 +55,10 @@ impl Fold {
                 self.alerts.push(Alert { what: what.clone(), detail: detail.clone() });
             }
             Event::LedgerRecovered(_) => self.recovered = true,
+            Event::HiddenExposed(HiddenExposed { path }) => {
+                let detail = format!("{path} may have been read before it was hidden");
+                self.alerts.push(Alert { what: "fs.exposed".to_owned(), detail });
+            }
             // Refusals are taken above; the rest says nothing that a report shows.
             Event::HiddenOpened(_)
             | Event::NameRefused(_)

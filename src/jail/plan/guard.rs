@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use globset::{GlobSet, GlobSetBuilder};
-use kvro_sandbox::{Guarded, Names, Shown, Standing, Stretch, View};
+use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 
 use crate::policy::FileRules;
 use crate::workspace::{Matches, closed_below};
@@ -111,7 +111,9 @@ pub fn guarded(
         let stretch = if is_protected { Stretch::ReadOnly } else { stretch };
         View { path: dir.clone(), stretch, names: shown(workspace, dir, &dirs, &covered, names) }
     });
-    Guarded { root: workspace.to_owned(), views: views.collect() }
+    let suspects = names.0.files.hide.globs().chain(names.0.files.protect.globs());
+    let suspects = suspects.map(|glob| glob.glob().to_owned()).collect();
+    Guarded { root: workspace.to_owned(), views: views.collect(), suspects }
 }
 
 /// What a guarded directory shows at first. What cannot be listed shows nothing.
@@ -129,10 +131,14 @@ fn shown(
         if dirs.contains(&path) {
             return None;
         }
-        let is_covered = covered.contains(path.as_path());
-        // It came after the scan.
-        let is_late = !is_covered && names.standing(&path) == Standing::Hidden;
-        (!is_late).then_some(Shown { name, is_covered })
+        let shown = match names.standing(&path) {
+            _ if covered.contains(path.as_path()) => ShownAs::Covered,
+            // It came after the scan.
+            Standing::Hidden => return None,
+            Standing::Protected => ShownAs::Protected,
+            Standing::Open | Standing::Leads => ShownAs::Open,
+        };
+        Some(Shown { name, shown })
     });
     shown.collect()
 }

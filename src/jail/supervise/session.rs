@@ -9,12 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use kvro_ledger::event::{
-    EgressAttempted, EndedBy, HiddenOpened, KillCompleted, KillRequested, NameRefused,
+    EgressAttempted, EndedBy, HiddenExposed, HiddenOpened, IsolationDegraded, KillCompleted,
+    KillRequested, NameRefused,
 };
 use kvro_ledger::{Actor, Event, Recorder};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
-    Attempt, Ended, Guarded, Jail, JailEvent, LaunchError, Mask, Observation, Observer,
+    Attempt, Ended, Guarded, Jail, JailEvent, Late, LaunchError, Mask, Observation, Observer,
     RefusedConnect, RefusedName, Starting, Wall,
 };
 use nix::sys::signal::{Signal, kill, raise};
@@ -225,6 +226,7 @@ impl Run<'_> {
             Observation::Failed(what) => self.ends.now(Cause::Failure(what.to_owned())),
             seen @ (Observation::DecoyOpened(_)
             | Observation::NameRefused(_)
+            | Observation::Late(_)
             | Observation::Attempted(_)
             | Observation::ConnectRefused(_)) => {
                 if let Some(event) = self.names.event(seen) {
@@ -356,6 +358,19 @@ impl Names<'_> {
             Observation::NameRefused(RefusedName { path, verb }) => {
                 let path = path.to_string_lossy().into_owned();
                 Some(Event::NameRefused(NameRefused { path, verb: verb.to_owned() }))
+            }
+            Observation::Late(Late::Exposed(path)) => {
+                let path = path.to_string_lossy().into_owned();
+                Some(Event::HiddenExposed(HiddenExposed { path }))
+            }
+            Observation::Late(Late::Unwatched(dir)) => {
+                let dir = dir.display();
+                let reason = format!(
+                    "hidden names that the host makes in {dir} and beyond are not seen: \
+                     fs.inotify.max_user_watches is too low"
+                );
+                let layer = "guard".to_owned();
+                Some(Event::IsolationDegraded(IsolationDegraded { layer, reason }))
             }
             Observation::Failed(_) => None,
         }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::Child;
 
 use super::wire::{At, FromGuard, ToGuard};
@@ -15,6 +16,7 @@ pub struct GuardHandle {
     channel: Channel,
     /// Appeared while an answer was waited for.
     appeared: VecDeque<Appeared>,
+    unwatched: Option<PathBuf>,
 }
 
 /// Something on the host that waits for a judgement.
@@ -35,7 +37,7 @@ pub(crate) enum Answer {
 
 impl GuardHandle {
     pub(crate) fn new(process: Child, channel: Channel) -> Self {
-        Self { process, channel, appeared: VecDeque::new() }
+        Self { process, channel, appeared: VecDeque::new(), unwatched: None }
     }
 
     /// Asks and waits. An error means that the guard is gone.
@@ -58,6 +60,10 @@ impl GuardHandle {
                     self.appeared.push_back(Appeared { at, is_dir });
                     continue;
                 }
+                FromGuard::Unwatched { dir } => {
+                    self.unwatched = Some(dir);
+                    continue;
+                }
             });
         }
     }
@@ -69,6 +75,7 @@ impl GuardHandle {
                 Ok(Some((FromGuard::Appeared { at, is_dir }, _))) => {
                     self.appeared.push_back(Appeared { at, is_dir });
                 }
+                Ok(Some((FromGuard::Unwatched { dir }, _))) => self.unwatched = Some(dir),
                 Ok(Some(_)) => return Err(io::ErrorKind::InvalidData.into()),
                 Ok(None) => return Err(io::ErrorKind::BrokenPipe.into()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -77,6 +84,11 @@ impl GuardHandle {
                 Err(other) => return Err(other),
             }
         }
+    }
+
+    /// The directory from which on nothing is watched, told once.
+    pub(crate) fn unwatched(&mut self) -> Option<PathBuf> {
+        self.unwatched.take()
     }
 
     /// Whether something appeared that [`Self::appeared`] has not told yet.

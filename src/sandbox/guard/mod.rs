@@ -8,6 +8,7 @@
 //!
 //! Nothing is decided here. A guard that dies leaves a view that stays as it is.
 
+mod far;
 mod handle;
 mod host;
 mod process;

@@ -15,12 +15,13 @@ use nix::sys::prctl;
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat, umask};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
+use super::far::FarWatch;
 use super::host::{Changes, HostWatch};
-use super::tree::{Tree, is_kind};
+use super::tree::{Cover, Tree, is_kind};
 use super::wire::{At, FromGuard, Making, Standing, ToGuard};
 use crate::creds;
 use crate::identity;
-use crate::plan::{Guarded, Identity, Stretch};
+use crate::plan::{Guarded, Identity, ShownAs, Stretch};
 use crate::stage::{die_with_supervisor, single};
 use crate::step::{During, Step, StepFailed};
 use crate::sys;
@@ -29,6 +30,9 @@ use crate::wire::Channel;
 /// Beside a hidden name, a new name of the host's is shown this late: an editor writes what it saves under a name of its
 /// own first, and what it saves may be a secret.
 const HELD_BACK: Duration = Duration::from_millis(200);
+
+/// What a hidden name shows that came to a directory which is not guarded.
+const LATE: &str = "# kvro-jail: this file is hidden from the jail by the policy ([fs] hide).\n";
 
 /// So many questions are open at most: with more, both sides could wait for room in the other's
 /// socket.
@@ -59,6 +63,7 @@ pub(crate) fn enter(
 pub(crate) struct Guard {
     tree: Tree,
     host: HostWatch,
+    far: FarWatch,
     /// The guarded directories.
     views: BTreeMap<PathBuf, Stretch>,
     /// Names that show a decoy, whatever is really there.
@@ -75,15 +80,21 @@ impl Guard {
     pub(crate) fn new(tree: Tree, guarded: &Guarded) -> io::Result<Self> {
         let views = guarded.views.iter().map(|view| (view.path.clone(), view.stretch)).collect();
         let covered = guarded.views.iter().flat_map(|view| {
-            let covered = view.names.iter().filter(|shown| shown.is_covered);
+            let covered = view.names.iter().filter(|shown| shown.shown == ShownAs::Covered);
             covered.map(|shown| view.path.join(&shown.name))
         });
         let covered: BTreeSet<PathBuf> = covered.collect();
         let secretive = covered.iter().filter_map(|path| path.parent()).map(Path::to_owned);
         let secretive = secretive.collect();
+        let mut far = FarWatch::new(&guarded.suspects)?;
+        for view in &guarded.views {
+            let shown = view.names.iter().filter(|shown| shown.shown == ShownAs::Open);
+            shown.for_each(|shown| far.add(view.path.join(&shown.name)));
+        }
         Ok(Self {
             tree,
             host: HostWatch::new()?,
+            far,
             views,
             covered,
             secretive,
@@ -112,6 +123,7 @@ impl Guard {
             let mut waits = [
                 PollFd::new(channel.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.host.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.far.as_fd(), PollFlags::POLLIN),
             ];
             match poll(&mut waits, self.patience()) {
                 Err(Errno::EINTR) => continue,
@@ -134,11 +146,32 @@ impl Guard {
                     }
                 }
             }
+            self.look_far(channel)?;
             self.ask_what_is_due(channel)?;
         }
     }
 
+    /// Follows what happens beyond the guarded directories, a little at a time.
+    fn look_far(&mut self, channel: &Channel) -> io::Result<()> {
+        let appeared = self.far.appeared()?;
+        let (tree, views) = (&self.tree, &self.views);
+        let is_guarded = |dir: &Path| views.contains_key(dir);
+        let looked = self.far.look_on(|dir| tree.real_dir(dir), is_guarded)?;
+        for at in appeared.suspects.into_iter().chain(looked.suspects) {
+            if !self.views.contains_key(&at.dir) {
+                self.ask(at, channel)?;
+            }
+        }
+        if let Some(dir) = looked.unwatched {
+            channel.send(&FromGuard::Unwatched { dir }, &[])?;
+        }
+        Ok(())
+    }
+
     fn patience(&self) -> PollTimeout {
+        if self.far.is_behind() {
+            return PollTimeout::ZERO;
+        }
         let Some(next) = self.held.values().min() else { return PollTimeout::NONE };
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
@@ -326,7 +359,13 @@ impl Guard {
         channel: &Channel,
     ) -> io::Result<()> {
         let name = at.name.as_os_str();
-        let Some(outer) = self.views.get(&at.dir).copied() else { return Ok(()) };
+        let Some(outer) = self.views.get(&at.dir).copied() else {
+            return match standing {
+                Standing::Hidden => self.tree.cover(&at.dir, name, Cover::Decoy(LATE)),
+                Standing::Protected => self.tree.cover(&at.dir, name, Cover::ReadOnly),
+                Standing::Open | Standing::Leads => Ok(()),
+            };
+        };
         let stretch = match standing {
             Standing::Hidden => {
                 self.secretive.insert(at.dir.clone());
@@ -339,7 +378,9 @@ impl Guard {
             return self.tree.hide(&at.dir, name);
         };
         if views.is_empty() || !is_kind(&fstat(&real)?, libc::S_IFDIR) {
-            return self.tree.show(&at.dir, name, &real, stretch);
+            self.tree.show(&at.dir, name, &real, stretch)?;
+            self.far.add(at.path());
+            return Ok(());
         }
         for view in views {
             self.add_view(view, stretch)?;
@@ -479,7 +520,11 @@ impl Guard {
         match self.tree.real(&at.dir, name)? {
             None => self.tree.hide(&at.dir, name),
             Some(real) if self.tree.is_shown(&at.dir, name, &real)? => Ok(()),
-            Some(real) => self.tree.show(&at.dir, name, &real, stretch),
+            Some(real) => {
+                self.tree.show(&at.dir, name, &real, stretch)?;
+                self.far.add(at.path());
+                Ok(())
+            }
         }
     }
 }

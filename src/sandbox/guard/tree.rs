@@ -6,7 +6,7 @@
 //! of ours, and what is not mounted is not there.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,17 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use crate::plan::Stretch;
 use crate::sys::{self, MountAttributes};
 
-/// A new symlink waits under this name until it takes its place. In the view alone, never on the
-/// host.
+/// What is put over a name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cover<'t> {
+    /// The same, read-only.
+    ReadOnly,
+    /// A file with this text, or an empty directory over a directory.
+    Decoy(&'t str),
+}
+
+/// A new symlink or decoy waits under this name until it takes its place. In the view alone, never
+/// on the host.
 const WAITING: &str = ".kvro-new";
 
 /// The view and what lies under it.
@@ -193,6 +202,45 @@ impl Tree {
             fchmod(&place, mode | Mode::S_IRWXU)?;
         }
         Ok(())
+    }
+
+    /// Covers a name in a directory that is not guarded: the mount lies on the real name, and comes
+    /// off when the host replaces it.
+    pub(crate) fn cover(&self, dir: &Path, name: &OsStr, cover: Cover<'_>) -> io::Result<()> {
+        let shown = beneath(&self.view, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let place = openat(&shown, name, LOOK, Mode::empty())?;
+        if is_kind(&fstat(&place)?, libc::S_IFLNK) {
+            // A mount would land on what it leads to, which has a name of its own.
+            return Ok(());
+        }
+        let tree = match cover {
+            Cover::ReadOnly => sys::open_tree(place.as_fd())?,
+            Cover::Decoy(text) => self.decoy(text, is_kind(&fstat(&place)?, libc::S_IFDIR))?,
+        };
+        sys::set_attributes(tree.as_fd(), MountAttributes::READ_ONLY)?;
+        let attached = sys::attach(tree.as_fd(), place.as_fd());
+        // Only now: what has no name any more cannot be attached.
+        self.hide(Path::new(""), OsStr::new(WAITING))?;
+        attached
+    }
+
+    /// A detached file with `text`, or an empty directory; its name is left to be removed.
+    fn decoy(&self, text: &str, is_dir: bool) -> io::Result<OwnedFd> {
+        let name = OsStr::new(WAITING);
+        make_place(&self.places, name, is_dir)?;
+        if !is_dir {
+            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | CLOEXEC;
+            // The place is read-only to everybody; its owner may open it all the same by mode.
+            nix::sys::stat::fchmodat(
+                &self.places,
+                name,
+                Mode::from_bits_truncate(0o644),
+                nix::sys::stat::FchmodatFlags::FollowSymlink,
+            )?;
+            let file = openat(&self.places, name, flags, Mode::empty())?;
+            std::fs::File::from(file).write_all(text.as_bytes())?;
+        }
+        sys::open_tree(openat(&self.view, name, LOOK, Mode::empty())?.as_fd())
     }
 
     /// Shows nothing at this name any more.

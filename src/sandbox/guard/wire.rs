@@ -109,6 +109,11 @@ pub(crate) enum FromGuard {
         at: At,
         is_dir: bool,
     },
+    /// Directories from this one on are not watched: the kernel gives no more watches.
+    Unwatched {
+        #[serde(with = "crate::path_bytes")]
+        dir: PathBuf,
+    },
 }
 
 mod paths {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use super::build::tmpfs_tree;
 use super::root::Root;
 use crate::guard::Tree;
-use crate::plan::{Guarded, View};
+use crate::plan::{Guarded, ShownAs, View};
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, MountAttributes};
 
@@ -43,7 +43,7 @@ fn fill(tree: &Tree, view: &View) -> io::Result<()> {
         let name = shown.name.as_os_str();
         // What is gone by now is not shown; what is new is looked at when the guard starts.
         let Some(real) = tree.real(&view.path, name)? else { continue };
-        if shown.is_covered {
+        if shown.shown == ShownAs::Covered {
             tree.reserve(&view.path, name, &real)?;
         } else {
             tree.show(&view.path, name, &real, view.stretch)?;

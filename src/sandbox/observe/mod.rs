@@ -10,6 +10,6 @@ mod observer;
 pub(crate) mod tap;
 
 pub use connects::RefusedConnect;
-pub use names::{Names, RefusedName};
+pub use names::{Late, Names, RefusedName};
 pub use observer::{LastLook, Observation, Observer, Wall};
 pub use tap::Attempt;

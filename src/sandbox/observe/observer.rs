@@ -11,7 +11,7 @@ use nix::unistd::pipe2;
 
 use super::connects::{self, RefusedConnect};
 use super::decoys::DecoyWatch;
-use super::names::{NameJudge, Names, RefusedName};
+use super::names::{Late, NameJudge, Names, RefusedName};
 use super::tap::{self, Attempt};
 use crate::guard::GuardHandle;
 use crate::plan::{Guarded, Mask, MaskKind};
@@ -28,6 +28,8 @@ pub enum Observation {
     ConnectRefused(RefusedConnect),
     /// A name was not to be had.
     NameRefused(RefusedName),
+    /// Something came too late for the guard.
+    Late(Late),
     /// A watch broke; the jail must not go on unobserved.
     Failed(&'static str),
 }
@@ -134,7 +136,9 @@ impl Watch {
             if let Some(names) = &mut self.names
                 && (woken.has_appeared || names.is_behind())
             {
-                names.tend()?;
+                for late in names.tend()? {
+                    see(Observation::Late(late));
+                }
             }
             for mask in self.decoys.as_ref().map_or_else(|| Ok(Vec::new()), DecoyWatch::opened)? {
                 see(Observation::DecoyOpened(mask));

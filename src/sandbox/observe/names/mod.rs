@@ -48,6 +48,16 @@ pub struct RefusedName {
     pub verb: &'static str,
 }
 
+/// What the guard cannot hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Late {
+    /// The host made a hidden name where nothing was guarded. It is covered now, and may have been
+    /// read before.
+    Exposed(PathBuf),
+    /// From this directory on, what the host makes is not seen: the kernel gives no more watches.
+    Unwatched(PathBuf),
+}
+
 /// The judge of names.
 #[derive(Debug)]
 pub(super) struct NameJudge {
@@ -155,8 +165,9 @@ impl NameJudge {
         self.guard.has_appeared()
     }
 
-    /// Judges what appeared on the host.
-    pub(super) fn tend(&mut self) -> io::Result<()> {
+    /// Judges what appeared on the host; tells what was closed too late to be sure.
+    pub(super) fn tend(&mut self) -> io::Result<Vec<Late>> {
+        let mut late = Vec::new();
         for appeared in self.guard.appeared()? {
             let at = appeared.at;
             let standing = self.names.standing(&at.path());
@@ -171,10 +182,18 @@ impl NameJudge {
                 }
                 Standing::Open | Standing::Protected | Standing::Leads => Vec::new(),
             };
+            // What is protected as a whole is covered as a whole.
+            let is_below = standing == Standing::Protected
+                && self.names.standing(&at.dir) == Standing::Protected;
+            let standing = if is_below { Standing::Open } else { standing };
+            if standing == Standing::Hidden && !self.views.contains(&at.dir) {
+                late.push(Late::Exposed(at.path()));
+            }
             self.views.extend(views.iter().cloned());
             self.guard.show(&ToGuard::Show { at, standing, views })?;
         }
-        Ok(())
+        late.extend(self.guard.unwatched().map(Late::Unwatched));
+        Ok(late)
     }
 
     fn place(&self, place: &Place) -> Where {

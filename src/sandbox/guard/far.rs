@@ -1,0 +1,170 @@
+//! The watch beyond the guarded directories: closed names that the host makes elsewhere.
+//!
+//! Every other directory of the tree is watched as well, found little by little while the jail
+//! runs. A name that may be closed is told at once, so that it can be covered by a mount; whoever
+//! opened it before that has it, which is why this is no guard.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::sys::stat::Mode;
+use nix::unistd::{chdir, fchdir};
+
+use super::wire::At;
+
+/// So many directories are looked through before the guard listens again.
+const AT_ONCE: usize = 32;
+
+/// Watches on the directories that are not guarded.
+#[derive(Debug)]
+pub(super) struct FarWatch {
+    inotify: Inotify,
+    suspects: GlobSet,
+    dirs: BTreeMap<WatchDescriptor, PathBuf>,
+    /// Directories that are still to be looked through.
+    left: VecDeque<PathBuf>,
+    /// The kernel gives no more watches.
+    is_full: bool,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Names that may be closed.
+    pub(super) suspects: Vec<At>,
+    /// The first directory that could not be watched, for want of watches.
+    pub(super) unwatched: Option<PathBuf>,
+}
+
+impl FarWatch {
+    /// A watch for names that match one of `patterns`, which are relative to the tree's root.
+    pub(super) fn new(patterns: &[String]) -> io::Result<Self> {
+        let mut suspects = GlobSetBuilder::new();
+        for pattern in patterns {
+            let mut glob = GlobBuilder::new(pattern);
+            glob.literal_separator(true).backslash_escape(true);
+            suspects.add(glob.build().map_err(io::Error::other)?);
+        }
+        Ok(Self {
+            inotify: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
+            suspects: suspects.build().map_err(io::Error::other)?,
+            dirs: BTreeMap::new(),
+            left: VecDeque::new(),
+            is_full: false,
+        })
+    }
+
+    /// Has everything at and below `dir` looked through by and by.
+    pub(super) fn add(&mut self, dir: PathBuf) {
+        if !self.is_full {
+            self.left.push_back(dir);
+        }
+    }
+
+    /// Whether directories are left to look through.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Goes on looking through directories; `open` opens a real one, `is_guarded` says which are
+    /// somebody else's. Changes the working directory, as the watch on guarded directories does.
+    pub(super) fn look_on(
+        &mut self,
+        open: impl Fn(&Path) -> io::Result<OwnedFd>,
+        is_guarded: impl Fn(&Path) -> bool,
+    ) -> io::Result<Found> {
+        let mut found = Found::default();
+        for _ in 0..AT_ONCE {
+            let Some(dir) = self.left.pop_front() else { break };
+            // What is gone, or closed to us, is closed to the agent as well.
+            let Ok(real) = open(&dir) else { continue };
+            fchdir(&real)?;
+            let watched = self.inotify.add_watch(".", APPEARS);
+            chdir("/")?;
+            match watched {
+                Ok(watch) => drop(self.dirs.insert(watch, dir.clone())),
+                Err(Errno::ENOSPC) => {
+                    self.is_full = true;
+                    self.left.clear();
+                    found.unwatched = Some(dir);
+                    break;
+                }
+                Err(_) => continue,
+            }
+            // After the watch is set, so that nothing falls between the two.
+            for (name, is_dir) in list(&real) {
+                let at = At { dir: dir.clone(), name };
+                if self.suspects.is_match(at.path()) {
+                    found.suspects.push(at.clone());
+                }
+                if is_dir && !is_guarded(&at.path()) {
+                    self.left.push_back(at.path());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What appeared since the last call.
+    pub(super) fn appeared(&mut self) -> io::Result<Found> {
+        let events = match self.inotify.read_events() {
+            Ok(events) => events,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Found::default()),
+            Err(other) => return Err(other.into()),
+        };
+        let mut found = Found::default();
+        for event in events {
+            if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                // Everything that is known is looked through again.
+                self.left = self.dirs.values().cloned().collect();
+                continue;
+            }
+            if event.mask.contains(AddWatchFlags::IN_IGNORED) {
+                self.dirs.remove(&event.wd);
+                continue;
+            }
+            let (Some(dir), Some(name)) = (self.dirs.get(&event.wd), event.name) else { continue };
+            let at = At { dir: dir.clone(), name: name.into() };
+            if self.suspects.is_match(at.path()) {
+                found.suspects.push(at.clone());
+            }
+            if event.mask.contains(AddWatchFlags::IN_ISDIR) {
+                self.add(at.path());
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl AsFd for FarWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+const APPEARS: AddWatchFlags = AddWatchFlags::IN_CREATE
+    .union(AddWatchFlags::IN_MOVED_TO)
+    .union(AddWatchFlags::IN_ONLYDIR)
+    .union(AddWatchFlags::IN_DONT_FOLLOW);
+
+/// The names in a directory, and whether each is a directory itself. What cannot be read has none.
+fn list(dir: &OwnedFd) -> Vec<(PathBuf, bool)> {
+    use std::os::unix::ffi::OsStrExt;
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let Ok(dir) = openat(dir, ".", flags, Mode::empty()) else { return Vec::new() };
+    let Ok(mut entries) = nix::dir::Dir::from_fd(dir) else { return Vec::new() };
+    let names = entries.iter().flatten().map(|entry| {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+        // A filesystem that does not say so is asked when the name is looked through.
+        let is_dir = entry.file_type().is_none_or(|kind| kind == nix::dir::Type::Directory);
+        (PathBuf::from(name), is_dir)
+    });
+    names.filter(|(name, _)| name.as_os_str() != "." && name.as_os_str() != "..").collect()
+}
