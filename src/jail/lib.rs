@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod cli;
 pub mod failure;
+pub mod git;
 pub mod limits;
 pub mod plan;
 pub mod policy;
