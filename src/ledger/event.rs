@@ -40,6 +40,8 @@ pub enum Event {
     HiddenExposed(HiddenExposed),
     #[serde(rename = "fs.refused")]
     NameRefused(NameRefused),
+    #[serde(rename = "fs.quarantined")]
+    Quarantined(Quarantined),
     #[serde(rename = "dns.answered")]
     DnsAnswered(DnsAnswered),
     #[serde(rename = "dns.refused")]
@@ -186,6 +188,15 @@ pub struct NameRefused {
     pub path: String,
     /// `create`, `remove`, `rename` or `link`.
     pub verb: String,
+/// Something at a name that the policy closes was not there at launch, and was moved away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Where it was, relative to the workspace.
+    pub path: String,
+    /// The policy's words that close the name.
+    pub rule: String,
+    /// Where it is now.
+    pub kept: String,
 }
 
 /// An allowed name was answered with an address of the door's own range.

@@ -32,7 +32,7 @@ pub use ledger::{CloseError, Ledger, OpenError};
 pub use memory::MemoryLedger;
 pub use receipt::Receipt;
 pub use recorder::{RecordError, Recorder};
-pub use recover::recover;
+pub use recover::{recover, recover_with};
 pub use redact::{RedactionError, Redactions};
 pub use state::StateDir;
 pub use units::{PicoUsd, RunId};

@@ -41,9 +41,20 @@ pub enum RecoverError {
 ///
 /// With nothing to recover this costs one look over the index.
 pub fn recover(state: &StateDir, clock: &Clock) -> Result<Vec<Recovered>, IndexError> {
+    recover_with(state, clock, |_| Vec::new())
+}
+
+/// [`recover`]; what `last_words` gives for a run is recorded in its ledger before that is closed.
+///
+/// It is asked while nobody else can recover the run.
+pub fn recover_with(
+    state: &StateDir,
+    clock: &Clock,
+    mut last_words: impl FnMut(&RunId) -> Vec<(Actor, Event)>,
+) -> Result<Vec<Recovered>, IndexError> {
     let mut recovered = Vec::new();
     for run in index::unclosed(state)? {
-        let outcome = match recover_run(state, &run, clock) {
+        let outcome = match recover_run(state, &run, clock, &mut last_words) {
             Ok(None) => continue,
             Ok(Some(event)) => Ok(event),
             Err(error) => Err(error),
@@ -58,6 +69,7 @@ fn recover_run(
     state: &StateDir,
     run: &RunId,
     clock: &Clock,
+    last_words: &mut dyn FnMut(&RunId) -> Vec<(Actor, Event)>,
 ) -> Result<Option<LedgerRecovered>, RecoverError> {
     let file = state.open_ledger(run, Access::Mend).map_err(RecoverError::State)?;
     let Some(file) = try_lock(file).map_err(RecoverError::Mend)? else {
@@ -81,7 +93,9 @@ fn recover_run(
         torn_bytes: torn.len() as u64,
         last_seq: head.seq,
     };
-    let head = append(&file, head, run, &event, clock).map_err(RecoverError::Mend)?;
+    let recovered = (Actor::Ledger, Event::LedgerRecovered(event.clone()));
+    let events = [recovered].into_iter().chain(last_words(run));
+    let head = append(&file, head, run, events, clock).map_err(RecoverError::Mend)?;
     enter(state, run, &IndexEvent::RunClosed(Closed::from(head)), clock)
         .and_then(|index| index.sync_data().map_err(IndexError::Write))
         .map_err(RecoverError::Index)?;
@@ -100,15 +114,16 @@ fn append(
     mut file: &File,
     mut head: Head,
     run: &RunId,
-    event: &LedgerRecovered,
+    events: impl Iterator<Item = (Actor, Event)>,
     clock: &Clock,
 ) -> io::Result<Head> {
-    let event = Event::LedgerRecovered(event.clone());
-    let (event, data) = crate::entry::name_and_data(&event)?;
-    let (time, run, actor) = (clock.now(), run.clone(), Actor::Ledger);
-    let mut line = Vec::new();
-    chain::append(&mut head, Words { time, run, actor, event, data }, &mut line)?;
-    file.write_all(&line)?;
+    let mut lines = Vec::new();
+    for (actor, event) in events {
+        let (event, data) = crate::entry::name_and_data(&event)?;
+        let (time, run) = (clock.now(), run.clone());
+        chain::append(&mut head, Words { time, run, actor, event, data }, &mut lines)?;
+    }
+    file.write_all(&lines)?;
     file.sync_data()?;
     Ok(head)
 }

@@ -60,6 +60,7 @@ impl Subject {
             | Event::RunEnded(_)
             | Event::IsolationApplied(_)
             | Event::IsolationDegraded(_)
+            | Event::Quarantined(_)
             | Event::DnsAnswered(_)
             | Event::EgressAllowed(_)
             | Event::EgressClosed(_)

@@ -19,7 +19,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
-use nix::unistd::geteuid;
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
 use crate::RunId;
 
@@ -51,6 +51,12 @@ pub enum StateError {
         #[source]
         cause: io::Error,
     },
+    #[error("cannot remove {path}")]
+    Remove {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
     #[error("{path} is not a plain {wanted}")]
     WrongKind { path: PathBuf, wanted: Kind },
     #[error("{path} belongs to uid {owner}, not to the caller")]
@@ -65,7 +71,7 @@ impl StateError {
     /// Whether there is simply nothing yet.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Open { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
+        matches!(self, Self::Open { cause, .. } | Self::Remove { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
     }
 }
 
@@ -184,6 +190,34 @@ impl StateDir {
         let dir = self.open_run_dir(run)?;
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT;
         open_file(&dir, name, flags, &self.run_dir(run).join(name))
+    }
+
+    /// Makes `name`, a new file beside the ledger of a run.
+    pub fn create_beside(&self, run: &RunId, name: &str) -> Result<File, StateError> {
+        let dir = self.open_run_dir(run)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+        open_file(&dir, name, flags, &self.run_dir(run).join(name))
+    }
+
+    /// Opens `name` beside the ledger of a run.
+    pub fn open_beside(&self, run: &RunId, name: &str) -> Result<File, StateError> {
+        let dir = self.open_run_dir(run)?;
+        open_file(&dir, name, OFlag::O_RDONLY, &self.run_dir(run).join(name))
+    }
+
+    /// Removes `name` beside the ledger of a run.
+    pub fn remove_beside(&self, run: &RunId, name: &str) -> Result<(), StateError> {
+        let path = self.run_dir(run).join(name);
+        let dir = self.open_run_dir(run)?;
+        unlinkat(&dir, name, UnlinkatFlags::NoRemoveDir)
+            .map_err(|errno| StateError::Remove { path, cause: errno.into() })
+    }
+
+    /// Opens the directory `name/<run>` of the state directory; makes it when it is not there.
+    pub fn own_dir_for(&self, name: &str, run: &RunId) -> Result<OwnedFd, StateError> {
+        let path = self.path.join(name);
+        let dir = own_dir(&*self.dir, Path::new(name), &path)?;
+        own_dir(&dir, Path::new(run.as_str()), &path.join(run.as_str()))
     }
 
     /// Opens `name` in the state directory itself.

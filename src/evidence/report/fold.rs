@@ -28,6 +28,7 @@ pub(super) struct Fold {
     durations: Vec<u64>,
     first_bytes: Vec<u64>,
     refusals: Refusals,
+    quarantined: Vec<String>,
     alerts: Vec<Alert>,
 }
 
@@ -54,6 +55,7 @@ impl Fold {
             Event::AlertRaised(AlertRaised { what, detail }) => {
                 self.alerts.push(Alert { what: what.clone(), detail: detail.clone() });
             }
+            Event::Quarantined(quarantined) => self.quarantined.push(quarantined.path.clone()),
             Event::LedgerRecovered(_) => self.recovered = true,
             Event::HiddenExposed(HiddenExposed { path }) => {
                 let detail = format!("{path} may have been read before it was hidden");
@@ -125,7 +127,7 @@ impl Fold {
             refused: self.refusals.refused,
             hidden_opened: self.refusals.hidden.into_iter().map(|opened| opened.path).collect(),
             hidden_opens,
-            quarantined: Vec::new(),
+            quarantined: self.quarantined,
             alerts: self.alerts,
         }
     }
