@@ -4,6 +4,7 @@ pub mod budget;
 pub mod cli;
 pub mod failure;
 pub mod git;
+pub mod inspect;
 pub mod limits;
 pub mod plan;
 pub mod policy;

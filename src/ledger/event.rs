@@ -188,6 +188,8 @@ pub struct NameRefused {
     pub path: String,
     /// `create`, `remove`, `rename` or `link`.
     pub verb: String,
+}
+
 /// Something at a name that the policy closes was not there at launch, and was moved away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantined {

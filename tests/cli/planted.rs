@@ -58,9 +58,10 @@ fn the_ledgers_own_directory_cannot_be_shown() {
 #[test]
 fn a_name_that_is_not_utf_8_stops_no_later_run() {
     let world = World::new();
-    assert_eq!(world.call(&["-q", "--", "sh", "-c", r"mkdir $(printf '\377')"]).code, 0);
-    let planted = world.path("work").join(OsStr::from_bytes(b"\xff/.env"));
-    fs::write(planted, "x").unwrap();
+    // The directory is an agent's; the file in it comes later, and from the host.
+    assert_eq!(world.jail(r"mkdir $(printf '\377')").code, 0);
+    let odd = world.path("work").join(OsStr::from_bytes(b"\xff"));
+    fs::write(odd.join(".env"), "SECRET").unwrap();
     let ran = world.call(&["-q", "--", "sh", "-c", "cat */.env"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.text().contains("hidden from the jail"), "{ran:?}");

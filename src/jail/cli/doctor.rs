@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use kvro_sandbox::{Command, Host, Identity, LaunchError, Plan, Stage};
 use serde::Serialize;
 
+use super::repair::close_dead_runs;
 use crate::failure::Failure;
 use crate::plan::{RootCaller, person};
+use crate::start::Say;
 use crate::surroundings::Surroundings;
 
 /// Options of `doctor`.
@@ -16,6 +18,9 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Close what runs that were cut off left open, and inspect their workspaces
+    #[arg(long, conflicts_with = "json")]
+    repair: bool,
 }
 
 /// What the machine can do.
@@ -52,6 +57,9 @@ pub fn run(
     surroundings: &Surroundings,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
+    if args.repair {
+        return repair(surroundings, out);
+    }
     let diagnosis = diagnose(surroundings);
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&diagnosis)?)?;
@@ -59,6 +67,18 @@ pub fn run(
         print(&diagnosis, out)?;
     }
     Ok(u8::from(diagnosis.level.is_none()))
+}
+
+/// Sees to the runs that were cut off; 0 when nothing of them is left to do.
+fn repair(surroundings: &Surroundings, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let state = kvro_ledger::StateDir::open(&surroundings.state_dir())?;
+    let clock = kvro_ledger::Clock::system();
+    let many =
+        close_dead_runs(&state, &clock, Say::Everything, out).map_err(|failure| failure.error)?;
+    if many == 0 {
+        writeln!(out, "kvro-jail: no run was cut off")?;
+    }
+    Ok(0)
 }
 
 fn print(diagnosis: &Diagnosis, out: &mut dyn Write) -> std::io::Result<()> {

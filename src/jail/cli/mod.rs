@@ -9,6 +9,7 @@ pub mod policy;
 pub mod profile;
 mod program;
 pub mod ps;
+mod repair;
 mod run;
 mod selection;
 

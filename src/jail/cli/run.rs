@@ -6,10 +6,11 @@ use std::io::{IsTerminal, Write};
 use anyhow::anyhow;
 use kvro_evidence::RunReport;
 use kvro_ledger::event::EndedBy;
-use kvro_ledger::{Clock, RunId, StateDir, read, recover};
+use kvro_ledger::{Clock, RunId, StateDir, read};
 use kvro_sandbox::Stage;
 
 use super::args::RunArgs;
+use super::repair::close_dead_runs;
 use crate::failure::Failure;
 use crate::policy;
 use crate::report::{ReportFile, Style, summary};
@@ -77,30 +78,6 @@ pub(super) fn run(
 fn refused_place(error: PlaceError) -> Failure {
     let hint = error.hint();
     Failure::setup(error).with_hint(hint)
-}
-
-/// Closes what an earlier supervisor left open when it was killed.
-fn close_dead_runs(
-    state: &StateDir,
-    clock: &Clock,
-    say: Say,
-    notes: &mut dyn Write,
-) -> Result<(), Failure> {
-    let recovered = recover(state, clock).map_err(|error| {
-        Failure::setup(error).with_hint("`kvro-jail ledger verify` names what is broken")
-    })?;
-    for run in recovered {
-        match run.outcome {
-            Ok(_) => {
-                say.line(notes, &format!("closed the ledger of {}, which was cut off", run.run));
-            }
-            Err(error) => {
-                let what = format!("the ledger of {} stays open: {error}", run.run);
-                say.warning(notes, &what, "`kvro-jail ledger verify` tells more");
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The summary and the report, as folds over what is on record.

@@ -9,7 +9,7 @@ use globset::{GlobSet, GlobSetBuilder};
 use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 
 use crate::policy::FileRules;
-use crate::workspace::{Matches, closed_below};
+use crate::workspace::{FEW, Match, Matches, look};
 
 /// The policy over names in the workspace.
 #[derive(Debug, Clone)]
@@ -23,28 +23,21 @@ struct Inner {
     any: GlobSet,
     /// Directories that lead to names which patterns spell out.
     leads: BTreeSet<PathBuf>,
-    /// Without a repository at launch, one that the agent makes is its own.
-    has_repository: bool,
 }
 
-/// The directory of a repository in the workspace.
-const GIT: &str = ".git";
-
 impl ClosedNames {
+    /// `files` are the rules as they hold in `workspace`, its repositories taken in.
     pub fn new(workspace: &Path, files: &FileRules) -> Result<Self, globset::Error> {
         let mut any = GlobSetBuilder::new();
         for glob in files.hide.globs().chain(files.protect.globs()) {
             any.add(glob.clone());
         }
-        let has_repository = fs::symlink_metadata(workspace.join(GIT)).is_ok();
-        let leads = files.hide.leads().chain(files.protect.leads());
-        let leads = leads.filter(|dir| has_repository || !dir.starts_with(GIT)).collect();
+        let leads = files.hide.leads().chain(files.protect.leads()).collect();
         Ok(Self(Arc::new(Inner {
             workspace: workspace.to_owned(),
             files: files.clone(),
             any: any.build()?,
             leads,
-            has_repository,
         })))
     }
 }
@@ -60,8 +53,7 @@ impl Names for ClosedNames {
             if inner.files.hide.covers(path).is_some() {
                 return Standing::Hidden;
             }
-            let is_own = !inner.has_repository && path.starts_with(GIT);
-            if !is_own && inner.files.protect.covers(path).is_some() {
+            if inner.files.protect.covers(path).is_some() {
                 return Standing::Protected;
             }
         }
@@ -74,9 +66,10 @@ impl Names for ClosedNames {
 
     fn views(&self, dir: &Path) -> Vec<PathBuf> {
         let inner = &*self.0;
-        let closed = closed_below(&inner.workspace, dir, &inner.files);
+        let root = inner.workspace.join(dir);
+        let seen = look(FEW, &root, &inner.workspace, &inner.files, |_| {}).unwrap_or_default();
         let mut views: BTreeSet<PathBuf> = BTreeSet::new();
-        for path in closed {
+        for Match { path, .. } in seen.hidden.into_iter().chain(seen.protected) {
             let above = path.ancestors().skip(1).take_while(|above| above.starts_with(dir));
             views.extend(above.map(Path::to_owned));
         }

@@ -2,16 +2,21 @@
 //!
 //! The rules are those of a `.gitignore`, which everybody knows: a pattern without a slash matches
 //! at any depth, the last match wins, `!` takes back, and nothing below a matched directory can be
-//! taken back. Patterns are always relative to the workspace.
+//! taken back. Patterns are always relative to the workspace, and `./` holds one at its root.
+//!
+//! A pattern that begins with `.git/` speaks of the git directory of every repository: see
+//! [`Cover::in_repositories`].
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
-use super::entry::Entry;
+use super::entry::{Entry, Origin};
 
 /// One pattern as it was typed.
 ///
@@ -81,6 +86,7 @@ impl FromStr for PathGlob {
         if rest.starts_with('/') || rest.starts_with('~') {
             return Err(GlobError::Outside);
         }
+        let is_at_root = rest.starts_with("./");
         let rest = rest.trim_start_matches("./").trim_end_matches('/');
         if rest.is_empty() {
             return Err(GlobError::Empty);
@@ -97,19 +103,16 @@ impl FromStr for PathGlob {
         if rest.split('/').any(|part| matches!(part, "" | ".")) {
             return Err(GlobError::Empty);
         }
-        let unit = rest.strip_suffix("/**");
-        let body = unit.unwrap_or(rest);
-        let anchor = |pattern: &str| {
-            if rest.contains('/') { compile(pattern) } else { compile(&format!("**/{pattern}")) }
-        };
-        Ok(Self {
-            typed: typed.to_owned(),
-            effect,
-            glob: anchor(rest)?,
-            unit: unit.map(anchor).transpose()?,
-            body: body.to_owned(),
-        })
+        let anchor = if is_at_root || rest.contains('/') { Anchor::Root } else { Anchor::Anywhere };
+        Self::new(typed.to_owned(), effect, rest, anchor)
     }
+}
+
+/// Where a pattern can match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Anchor {
+    Root,
+    Anywhere,
 }
 
 fn compile(pattern: &str) -> Result<Lazy, GlobError> {
@@ -122,6 +125,49 @@ fn compile(pattern: &str) -> Result<Lazy, GlobError> {
 }
 
 impl PathGlob {
+    fn new(typed: String, effect: Effect, rest: &str, anchor: Anchor) -> Result<Self, GlobError> {
+        let unit = rest.strip_suffix("/**");
+        let anchored = |pattern: &str| match anchor {
+            Anchor::Root => compile(pattern),
+            Anchor::Anywhere => compile(&format!("**/{pattern}")),
+        };
+        Ok(Self {
+            typed,
+            effect,
+            glob: anchored(rest)?,
+            unit: unit.map(anchored).transpose()?,
+            body: unit.unwrap_or(rest).to_owned(),
+        })
+    }
+
+    /// The pattern for everything below `dir`, a path relative to the workspace and not empty.
+    pub(crate) fn below(dir: &Path) -> Result<Self, GlobError> {
+        let pattern = format!("{}/**", literally(dir));
+        Self::new(pattern.clone(), Effect::Match, &pattern, Anchor::Root)
+    }
+
+    /// What stands behind `.git/` in a pattern that speaks of git directories.
+    pub(crate) fn in_git_directory(&self) -> Option<&str> {
+        let pattern = self.typed.trim_start_matches('!').trim_start_matches("./");
+        let pattern = pattern.strip_prefix("**/").unwrap_or(pattern);
+        pattern.strip_prefix(".git/").map(|rest| rest.trim_end_matches('/'))
+    }
+
+    /// The same pattern for `git_dir` alone. `None` where that would be the whole workspace.
+    fn for_git_directory(&self, git_dir: &Path) -> Option<Self> {
+        let rest = self.in_git_directory()?;
+        let pattern = if git_dir.as_os_str().is_empty() {
+            rest.to_owned()
+        } else {
+            format!("{}/{rest}", literally(git_dir))
+        };
+        let mark = if self.takes_back() { "!" } else { "" };
+        let is_whole = pattern.split('/').all(|part| matches!(part, "*" | "**"));
+        let made = Self::new(format!("{mark}{pattern}"), self.effect, &pattern, Anchor::Root);
+        // It compiled with `.git` in this place, and a literal path adds nothing to go wrong.
+        made.ok().filter(|_| !is_whole)
+    }
+
     /// Whether it takes back what an earlier pattern matched.
     #[must_use]
     pub fn takes_back(&self) -> bool {
@@ -160,6 +206,21 @@ impl PathGlob {
     }
 }
 
+/// A pattern that matches `path` and, where it is not UTF-8, what differs in those bytes only.
+fn literally(path: &Path) -> String {
+    let mut pattern = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if matches!(letter, '*' | '?' | '[' | ']' | '{' | '}' | ',' | '\\' | '!') {
+                pattern.push('\\');
+            }
+            pattern.push(letter);
+        }
+        pattern.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    pattern
+}
+
 /// Two patterns are the same when they were typed the same.
 impl PartialEq for PathGlob {
     fn eq(&self, other: &Self) -> bool {
@@ -173,6 +234,15 @@ impl Eq for PathGlob {}
 impl fmt::Display for PathGlob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.typed)
+    }
+}
+
+impl Entry<PathGlob> {
+    /// That `dir`, which a repository names as the place of its hooks, is protected.
+    pub(crate) fn hooks_path(dir: &Path) -> Option<Self> {
+        let why = "core.hooksPath names it, and git runs hooks on the host.";
+        let origin = Origin { layer: "core.hooksPath".into(), line: 0 };
+        Some(Self { value: PathGlob::below(dir).ok()?, why: Some(why.into()), origin })
     }
 }
 
@@ -190,6 +260,35 @@ impl Cover {
     #[must_use]
     pub const fn lists(&self) -> &[GlobList] {
         self.lists.as_slice()
+    }
+
+    /// The patterns as they hold where the git directories of the repositories are `git_dirs`,
+    /// relative to the workspace.
+    ///
+    /// A pattern that begins with `.git/` becomes one for each of them: a submodule's is somewhere
+    /// in `.git/modules`, where a branch may be called `hooks`, and a linked worktree's elsewhere.
+    /// A repository that is not among them is none that such a pattern speaks of.
+    #[must_use]
+    pub fn in_repositories(&self, git_dirs: &BTreeSet<PathBuf>) -> Self {
+        let expand = |entry: &Entry<PathGlob>| -> GlobList {
+            if entry.value.in_git_directory().is_none() {
+                return vec![entry.clone()];
+            }
+            let patterns = git_dirs.iter().filter_map(|dir| entry.value.for_git_directory(dir));
+            patterns.map(|value| entry.clone().map(|_| value)).collect()
+        };
+        let lists = self.lists.iter().map(|list| list.iter().flat_map(expand).collect());
+        Self { lists: lists.collect() }
+    }
+
+    /// What each of `lists` says.
+    pub(crate) const fn of(lists: Vec<GlobList>) -> Self {
+        Self { lists }
+    }
+
+    /// Covers what `list` says as well.
+    pub(crate) fn add(&mut self, list: GlobList) {
+        self.lists.push(list);
     }
 
     /// Every glob that can make something covered: what none of them matches, nothing here covers.
@@ -300,6 +399,43 @@ mod tests {
         // A pattern that cannot reach below the directory does not break the unit up.
         let other = cover(&["infra/**", "!docs/infra.md"]);
         assert_eq!(rule(&other, "infra"), Some("infra/**"));
+    }
+
+    #[test]
+    fn a_dot_slash_holds_a_pattern_at_the_root() {
+        let protect = cover(&["./.mcp.json"]);
+        assert_eq!(rule(&protect, ".mcp.json"), Some("./.mcp.json"));
+        assert_eq!(rule(&protect, "node_modules/x/.mcp.json"), None);
+    }
+
+    #[test]
+    fn a_pattern_of_git_directories_speaks_of_each_there_is() {
+        let protect = cover(&[".git/hooks/**", "**/.git/config", "infra/**"]);
+        let there = |dirs: &[&str]| protect.in_repositories(&dirs.iter().map(Into::into).collect());
+        let odd = Path::new(std::ffi::OsStr::from_bytes(b"od*d\\ \xff/.git"));
+        let mut some = there(&[".git", ".git/modules/a[1]", "", "x/.git"]);
+        some.lists.extend(there(&[]).lists);
+        some.lists.extend(protect.in_repositories(&[odd.to_owned()].into()).lists);
+        for path in [
+            ".git/hooks/x",
+            ".git/modules/a[1]/hooks",
+            ".git/modules/a[1]/config",
+            "hooks",
+            "x/.git/config",
+            "infra/x",
+        ] {
+            assert!(rule(&some, path).is_some(), "{path}");
+        }
+        assert!(some.covers(&odd.join("hooks/x")).is_some());
+        for path in [".git/modules/a[1]/refs/heads/hooks", "y/.git/config", "z/hooks", ".git/HEAD"]
+        {
+            assert_eq!(rule(&some, path), None, "{path}");
+        }
+        // Where no repository is, one can be made.
+        assert_eq!(rule(&there(&[]), ".git/config"), None);
+        // Nothing makes the whole workspace a match.
+        let all = cover(&[".git/**"]).in_repositories(&["".into(), "b".into()].into());
+        assert_eq!((rule(&all, "x"), rule(&all, "b/HEAD")), (None, Some("b/**")));
     }
 
     #[test]

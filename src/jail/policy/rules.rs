@@ -2,7 +2,7 @@
 //!
 //! Plain values without a way back to TOML. What is not listed here is not granted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -152,6 +152,13 @@ impl NetRules {
 }
 
 impl FileRules {
+    /// The rules as they hold where the git directories of the repositories are `git_dirs`.
+    #[must_use]
+    pub fn in_repositories(&self, git_dirs: &BTreeSet<PathBuf>) -> Self {
+        let hide = self.hide.in_repositories(git_dirs);
+        Self { hide, protect: self.protect.in_repositories(git_dirs), ..self.clone() }
+    }
+
     /// The grant that makes `path` writable, the most specific first.
     #[must_use]
     pub fn writable(&self, path: &Path) -> Option<&Entry<PathBuf>> {

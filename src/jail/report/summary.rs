@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use kvro_evidence::RunReport;
-use kvro_evidence::report::Refused;
+use kvro_evidence::report::{Alert, Refused};
 use kvro_ledger::event::{Cost, EndedBy};
 
 use crate::report::harmless;
@@ -27,9 +27,8 @@ pub fn summary(report: &RunReport, style: Style) -> String {
     lines.extend(refused(&report.refused));
     lines.extend(hidden(report));
     lines.extend(report.degraded.iter().map(|layer| format!("without {}", harmless(layer))));
-    lines.extend(report.alerts.iter().map(|alert| {
-        style.loud(&format!("alert: {}: {}", harmless(&alert.what), harmless(&alert.detail)))
-    }));
+    lines.extend(quarantined(report).map(|line| style.loud(&line)));
+    lines.extend(alerts(&report.alerts).iter().map(|line| style.loud(line)));
     lines.push(format!("ledger: {}", harmless(&report.ledger)));
     lines.iter().map(|line| format!("{prefix} {line}\n")).collect()
 }
@@ -124,6 +123,41 @@ fn hidden(report: &RunReport) -> Option<String> {
     (!all.is_empty()).then(|| format!("hidden, opened {times}: {}{rest}", named.join(", ")))
 }
 
+/// What was moved away, and where it is now.
+fn quarantined(report: &RunReport) -> Option<String> {
+    let all = &report.quarantined;
+    let named: Vec<_> = all.iter().take(NAMED).map(|path| harmless(path)).collect();
+    let rest = match all.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        rest => format!(" and {rest} more"),
+    };
+    let ledger = format!("`kvro-jail ledger show {}` says where", report.run);
+    (!all.is_empty()).then(|| format!("quarantined: {}{rest}; {ledger}", named.join(", ")))
+}
+
+/// Of each kind the first few.
+fn alerts(all: &[Alert]) -> Vec<String> {
+    let mut kinds: Vec<(&str, u64)> = Vec::new();
+    let mut lines = Vec::new();
+    for Alert { what, detail } in all {
+        let place = kinds.iter().position(|(kind, _)| kind == what).unwrap_or(kinds.len());
+        if place == kinds.len() {
+            kinds.push((what, 0));
+        }
+        let Some((_, count)) = kinds.get_mut(place) else { continue };
+        *count += 1;
+        if *count <= NAMED as u64 {
+            lines.push(format!("alert: {}: {}", harmless(what), harmless(detail)));
+        }
+    }
+    let more = |(what, count): (&str, u64)| {
+        let more = count.saturating_sub(NAMED as u64);
+        (more > 0).then(|| format!("alert: {}: {} more", harmless(what), grouped(more)))
+    };
+    lines.extend(kinds.into_iter().filter_map(more));
+    lines
+}
+
 /// A duration as a person says it.
 #[must_use]
 pub fn span(milliseconds: u64) -> String {
@@ -173,7 +207,7 @@ impl Style {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvro_evidence::report::{Alert, Tokens};
+    use kvro_evidence::report::Tokens;
 
     fn report() -> RunReport {
         RunReport {
@@ -216,6 +250,8 @@ kvro-jail: ledger: /state/ledger.jsonl
             refused: all,
             hidden_opened: vec![".env".to_owned(), "infra/.env".to_owned()],
             hidden_opens: 9,
+            run: "20261130-161200-000001".to_owned(),
+            quarantined: vec![".vscode".to_owned(), ".git/hooks/x".to_owned()],
             degraded: vec!["landlock".to_owned()],
             alerts: vec![Alert { what: "w".to_owned(), detail: "d".to_owned() }],
             ..report()
@@ -231,10 +267,21 @@ kvro-jail: refused: attempt at 192.0.2.4:81
 kvro-jail: refused: 2 others, 2 times
 kvro-jail: hidden, opened 9 times: .env, infra/.env
 kvro-jail: without landlock
+kvro-jail: quarantined: .vscode, .git/hooks/x; `kvro-jail ledger show 20261130-161200-000001` says where
 kvro-jail: alert: w: d
 kvro-jail: ledger: /state/ledger.jsonl
 ";
         assert_eq!(summary(&report, Style::Plain), expected);
+    }
+
+    #[test]
+    fn a_flood_of_alerts_of_one_kind_does_not_push_out_another() {
+        let alert = |what: &str, detail: String| Alert { what: what.to_owned(), detail };
+        let mut all: Vec<Alert> = (0..2000).map(|n| alert("link", n.to_string())).collect();
+        all.push(alert("set_id_file", "x".to_owned()));
+        let lines = alerts(&all);
+        assert_eq!(lines.len(), NAMED + 2);
+        assert_eq!(lines[NAMED..], ["alert: set_id_file: x", "alert: link: 1,995 more"]);
     }
 
     #[test]
@@ -251,6 +298,7 @@ kvro-jail: ledger: /state/ledger.jsonl
             refused: vec![refused("dns.refused", evil, evil, 1)],
             hidden_opened: vec![evil.to_owned()],
             hidden_opens: 1,
+            quarantined: vec![evil.to_owned()],
             degraded: vec![evil.to_owned()],
             alerts: vec![Alert { what: evil.to_owned(), detail: evil.to_owned() }],
             ledger: evil.to_owned(),
@@ -258,7 +306,7 @@ kvro-jail: ledger: /state/ledger.jsonl
         };
         let shown = summary(&report, Style::Plain);
         assert!(!shown.contains(['\x1b', '\x07', '\u{202e}']), "{shown:?}");
-        assert_eq!(shown.lines().count(), 7);
+        assert_eq!(shown.lines().count(), 8);
         assert!(shown.lines().all(|line| line.starts_with("kvro-jail: ")));
     }
 

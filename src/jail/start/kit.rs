@@ -12,12 +12,13 @@ use super::door::{self, ExtraCa};
 use crate::plan::{Bundle, ClosedNames, guarded, masks};
 use crate::policy::Loaded;
 use crate::surroundings::Surroundings;
-use crate::workspace::{HomeView, probe, scan};
+use crate::workspace::{HomeView, Survey, probe, scan};
 
 /// What was looked up and made for one run.
 #[derive(Debug)]
 pub struct Kit {
     pub(super) view: HomeView,
+    pub(super) survey: Survey,
     pub(super) masks: Vec<Mask>,
     pub(super) guard: Guarded,
     pub(super) names: ClosedNames,
@@ -45,17 +46,17 @@ impl Kit {
             let extra_ca = ExtraCa::read(net)?;
             let ca = door::authority(net, jiff::Timestamp::now())?;
             let bundle = Bundle::new(ca.pem(), &extra_ca.pem);
-            let matches = scanning
+            let survey = scanning
                 .join()
                 .map_err(|_panic| anyhow!("the scan of the workspace broke"))?
                 .context("cannot tell what the policy closes")?;
-            let masks = masks(workspace, &matches);
-            let names = ClosedNames::new(workspace, files)?;
+            let masks = masks(workspace, &survey.matches);
+            let names = ClosedNames::new(workspace, &survey.files)?;
             let is_writable = files.write.iter().any(|entry| workspace.starts_with(&entry.value));
             let stretch = if is_writable { Stretch::ReadWrite } else { Stretch::ReadOnly };
-            let guard = guarded(workspace, &matches, &names, stretch);
+            let guard = guarded(workspace, &survey.matches, &names, stretch);
             let door_ports = door::ports(net);
-            Ok(Self { view, masks, guard, names, ca, extra_ca, bundle, door_ports })
+            Ok(Self { view, survey, masks, guard, names, ca, extra_ca, bundle, door_ports })
         })
     }
 }

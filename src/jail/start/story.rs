@@ -5,16 +5,17 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use kvro_ledger::event::{
     EndedBy, IsolationApplied, IsolationDegraded, Layer, RunEnded, RunStarted,
 };
 use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, RunId, StateDir};
 use kvro_proxy::price::{PriceRow, PriceTable};
 use kvro_proxy::{AddressBook, Door, Listeners};
-use kvro_sandbox::{Stage, landlock_abi, landlock_missing};
+use kvro_sandbox::{Stage, Starting, landlock_abi, landlock_missing};
 use nix::unistd::getuid;
 use tracing::debug;
 
@@ -25,10 +26,12 @@ use super::say::Say;
 use super::secrets::redactions;
 use crate::budget::{Budget, KillSwitch};
 use crate::failure::{self, Failure};
+use crate::inspect::{self, Keep, Launch, Process, RecordError};
 use crate::plan::{Caches, Layers};
 use crate::policy::{Level, Loaded};
 use crate::supervise::{Cause, EndRequests, Outcome, Session, Status, live, streams};
 use crate::surroundings::Surroundings;
+use crate::workspace::Survey;
 
 /// A run as it was asked for.
 #[derive(Debug)]
@@ -87,11 +90,13 @@ pub fn run(
             reason: format!("{:#}", failure.error),
         },
     };
+    let duration = started.elapsed();
+    inspect_left(request.run, desk.state, &recorder);
     let ended = RunEnded {
         exit_code: outcome.code,
         ended_by: outcome.ended_by,
         reason: outcome.reason,
-        duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
     };
     recorder.record(Actor::Supervisor, Event::RunEnded(ended));
     let closed = ledger.close();
@@ -117,6 +122,7 @@ fn tell(
     let streams = streams();
     let launched = bring_up(request, &kit, layers, streams, early, desk)?;
     debug!("the jail is made");
+    let kept = keep_launch(request, desk.state, kit.survey, &launched.starting)?;
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
     let applied = recorder.durable(Actor::Sandbox, applied);
     degraded(&launched, recorder);
@@ -154,12 +160,47 @@ fn tell(
     debug!("the door is open");
     // Nothing runs before what it runs in is on record.
     applied.wait().map_err(Failure::setup)?;
-    debug!("the isolation is on record");
+    kept.join()
+        .map_err(|_panic| anyhow!("the record of the launch broke"))
+        .and_then(|kept| Ok(kept?))
+        .map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
+    debug!("the isolation is on record, and what was there before the run");
     let outcome = runtime.block_on(live(session, &run_dir, status));
     // Connections in flight end here; each settles what it may have cost.
     runtime.shutdown_timeout(Duration::from_secs(5));
     debug!("nothing of the jail is alive");
     outcome.context("the run could not be supervised").map_err(Failure::during_run)
+}
+
+/// Writes down what is there at launch, while the rest is made ready.
+fn keep_launch(
+    request: &Request<'_>,
+    state: &StateDir,
+    survey: Survey,
+    starting: &Starting,
+) -> Result<JoinHandle<Result<(), RecordError>>, Failure> {
+    let pid_1 = Process::of(starting.jail.pidfd());
+    let pid_1 = pid_1.context("cannot tell the jail's pid 1").map_err(Failure::setup)?;
+    let (state, run) = (state.clone(), request.run.clone());
+    let workspace = request.workspace.to_owned();
+    let files = request.loaded.policy.files.clone();
+    thread::Builder::new()
+        .name("launch-record".to_owned())
+        .spawn(move || Launch::keep(&state, &run, &workspace, &files, &survey, pid_1))
+        .map_err(Failure::setup)
+}
+
+/// Inspects what the run left. The record of the launch goes when what was found is on record.
+fn inspect_left(run: &RunId, state: &StateDir, recorder: &Recorder) {
+    let left = inspect::inspect(state, run);
+    let receipts: Vec<_> =
+        left.events.into_iter().map(|(actor, event)| recorder.durable(actor, event)).collect();
+    let is_on_record = receipts.into_iter().all(|receipt| receipt.wait().is_ok());
+    if is_on_record && left.keep == Keep::No {
+        // What stays is read again after a crash only, and the run is closed.
+        drop(inspect::forget(state, run));
+    }
+    debug!("what the run left is inspected");
 }
 
 fn run_started(request: &Request<'_>) -> RunStarted {
@@ -275,7 +316,7 @@ fn budget(
     Ok(Budget::new(policy.limits.clone(), prices, recorder.clone(), kill))
 }
 
-fn listeners(starting: &mut kvro_sandbox::Starting) -> Listeners {
+fn listeners(starting: &mut Starting) -> Listeners {
     let door = &mut starting.door;
     let tcp = std::mem::take(&mut door.tcp);
     Listeners {

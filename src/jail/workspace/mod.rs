@@ -2,17 +2,21 @@
 //! the user's home the agent's tools need. The only part of the policy side that looks at the disk.
 
 mod home;
+mod hooks;
 mod place;
 mod program;
 mod real;
 mod scan;
+mod sights;
 mod walk;
 
 #[cfg(test)]
 mod tests;
 
 pub use home::{HomeView, SYSTEM_TREES, Shown, probe};
+pub use hooks::read_small;
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
-pub use scan::{Match, Matches, ScanError, closed_below, scan};
-pub use walk::Kind;
+pub use scan::{Match, Matches, ScanError, Seen, Survey, directories, look, scan};
+pub use sights::Sights;
+pub use walk::{FEW, Kind, Unreadable};

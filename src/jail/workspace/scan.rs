@@ -4,6 +4,7 @@
 //! matches as a whole is one match and is not entered. A directory that cannot be read is hidden:
 //! whoever owns it could open it up again from inside.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,9 +13,11 @@ use std::sync::{Mutex, PoisonError};
 
 use globset::{GlobSet, GlobSetBuilder};
 
+use super::hooks::hooks_paths;
 use super::real::real_path;
-use super::walk::{Entry, FEW, Kind, Next, Unreadable, walk};
-use crate::policy::FileRules;
+use super::sights::Sights;
+use super::walk::{FEW, Kind, Next, Unreadable, walk};
+use crate::policy::{Entry, FileRules};
 
 /// What is in the workspace that the policy closes. Paths are relative to it, sorted, each once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,8 +43,20 @@ pub struct ScanError {
     cause: io::Error,
 }
 
+/// What there is before a launch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    pub matches: Matches,
+    /// The policy's rules as they hold here: what it says of git directories is said of those that
+    /// there are, and the directories of hooks that they name are protected.
+    pub files: FileRules,
+    pub sights: Sights,
+    /// The directories of hooks that repositories name.
+    pub hooks: BTreeSet<PathBuf>,
+}
+
 /// Walks `workspace`, a path without links.
-pub fn scan(workspace: &Path, files: &FileRules) -> Result<Matches, ScanError> {
+pub fn scan(workspace: &Path, files: &FileRules) -> Result<Survey, ScanError> {
     scan_alone(FEW, workspace, files)
 }
 
@@ -50,78 +65,97 @@ pub(super) fn scan_alone(
     few: usize,
     workspace: &Path,
     files: &FileRules,
-) -> Result<Matches, ScanError> {
+) -> Result<Survey, ScanError> {
+    let mut seen = look(few, workspace, workspace, files, |_| {})?;
+    seen.sights.settle(workspace);
+    for Unreadable { path, cause } in std::mem::take(&mut seen.unreadable) {
+        let path = path.unwrap_or_else(|| workspace.to_owned());
+        // What vanished during the walk is not there to be covered. What cannot be read is hidden.
+        match (cause.kind(), path.strip_prefix(workspace)) {
+            (io::ErrorKind::NotFound, Ok(below)) if !below.as_os_str().is_empty() => {}
+            (io::ErrorKind::PermissionDenied, Ok(below)) if !below.as_os_str().is_empty() => {
+                seen.hidden.push(Match { path: below.to_owned(), kind: Kind::Dir });
+            }
+            _ => return Err(ScanError { path, cause }),
+        }
+    }
+    let hooks = hooks_paths(workspace, &seen.sights.git_dirs);
+    let mut rules = files.in_repositories(&seen.sights.git_dirs);
+    rules.protect.add(hooks.iter().filter_map(|dir| Entry::hooks_path(dir)).collect());
+    add_in_repositories(workspace, files, &rules, &hooks, &mut seen);
+    add_targets(workspace, &mut seen.hidden);
+    add_targets(workspace, &mut seen.protected);
+    add_other_names(workspace, &mut seen.hidden);
+    let Seen { hidden, protected, sights, .. } = seen;
+    Ok(Survey { matches: Matches::settle(hidden, protected), files: rules, sights, hooks })
+}
+
+/// What one walk saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Everything that a pattern matches, also below what is covered as a whole.
+    pub hidden: Vec<Match>,
+    pub protected: Vec<Match>,
+    pub sights: Sights,
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Seen {
+    /// Takes in what a walk in another place saw.
+    pub fn add(&mut self, other: Self) {
+        self.hidden.extend(other.hidden);
+        self.protected.extend(other.protected);
+        self.sights.add(other.sights);
+        self.unreadable.extend(other.unreadable);
+    }
+}
+
+/// Looks at everything below `root`, which is `workspace` or lies in it, and shows each file that
+/// is neither directory nor link to `on_file`. What is hidden is not entered.
+pub fn look(
+    few: usize,
+    root: &Path,
+    workspace: &Path,
+    files: &FileRules,
+    on_file: impl Fn(&Path) + Sync,
+) -> Result<Seen, ScanError> {
     let any = any_of(files).map_err(|cause| ScanError {
         path: workspace.to_owned(),
         cause: io::Error::other(cause),
     })?;
-    let found = Mutex::new(Found::default());
-    walk(few, workspace, |entry| match visit(workspace, files, &any, entry) {
-        Step::Onward => Next::Onward,
-        step @ (Step::Hide(_) | Step::Protect(_) | Step::Fail(_)) => {
-            found.lock().unwrap_or_else(PoisonError::into_inner).take(step)
-        }
-    });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(error) = found.failed.take() {
-        return Err(error);
-    }
-    add_targets(workspace, &mut found.hidden);
-    add_targets(workspace, &mut found.protected);
-    add_other_names(workspace, &mut found.hidden);
-    Ok(found.settle())
-}
-
-/// What is closed at and below `dir`, a directory of the workspace that the host put there. Paths
-/// are relative to the workspace.
-pub fn closed_below(workspace: &Path, dir: &Path, files: &FileRules) -> Vec<PathBuf> {
-    let closed = Mutex::new(Vec::new());
-    walk(FEW, &workspace.join(dir), |entry| {
-        let Ok((path, _)) = entry else { return Next::Onward };
+    let seen = Mutex::new(Seen::default());
+    let seen_now = || seen.lock().unwrap_or_else(PoisonError::into_inner);
+    walk(few, root, |entry| {
+        let (path, kind) = match entry {
+            Ok(found) => found,
+            Err(unreadable) => {
+                seen_now().unreadable.push(unreadable);
+                return Next::Onward;
+            }
+        };
         let Ok(below) = path.strip_prefix(workspace) else { return Next::Onward };
-        let is_hidden = files.hide.covers_unit(below).is_some();
-        if is_hidden || files.protect.covers_unit(below).is_some() {
-            closed.lock().unwrap_or_else(PoisonError::into_inner).push(below.to_owned());
+        if Sights::concerns(below, kind) {
+            seen_now().sights.see(workspace, below, kind);
         }
-        if is_hidden { Next::Skip } else { Next::Onward }
-    });
-    closed.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Debug, Default)]
-struct Found {
-    hidden: Vec<Match>,
-    protected: Vec<Match>,
-    failed: Option<ScanError>,
-}
-
-impl Found {
-    /// Keeps what `step` found and says how to go on.
-    fn take(&mut self, step: Step) -> Next {
-        match step {
-            Step::Onward => Next::Onward,
-            Step::Hide(hit) => {
-                self.hidden.push(hit);
-                Next::Skip
-            }
+        if kind == Kind::File {
+            on_file(&path);
+        }
+        if !any.is_match(below) {
+            return Next::Onward;
+        }
+        let hit = || Match { path: below.to_owned(), kind };
+        if files.hide.covers_unit(below).is_some() {
+            seen_now().hidden.push(hit());
+            Next::Skip
+        } else if files.protect.covers_unit(below).is_some() {
             // Something below a protected directory may be hidden, which is more.
-            Step::Protect(hit) => {
-                self.protected.push(hit);
-                Next::Onward
-            }
-            Step::Fail(error) => {
-                self.failed.get_or_insert(error);
-                Next::Stop
-            }
+            seen_now().protected.push(hit());
+            Next::Onward
+        } else {
+            Next::Onward
         }
-    }
-}
-
-enum Step {
-    Onward,
-    Hide(Match),
-    Protect(Match),
-    Fail(ScanError),
+    });
+    Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// All patterns at once, since nearly every path matches none.
@@ -133,37 +167,66 @@ fn any_of(files: &FileRules) -> Result<GlobSet, globset::Error> {
     set.build()
 }
 
-fn visit(workspace: &Path, files: &FileRules, any: &GlobSet, entry: Entry) -> Step {
-    let (path, kind) = match entry {
-        Ok(seen) => seen,
-        Err(unreadable) => return closed(workspace, unreadable),
-    };
-    let Ok(path) = path.strip_prefix(workspace) else {
-        return Step::Onward;
-    };
-    if !any.is_match(path) {
-        return Step::Onward;
+/// What `files` says of git directories, which the walk did not know yet.
+fn add_in_repositories(
+    workspace: &Path,
+    files: &FileRules,
+    rules: &FileRules,
+    hooks: &BTreeSet<PathBuf>,
+    seen: &mut Seen,
+) {
+    let covers = [&files.hide, &files.protect];
+    let entries = || covers.iter().flat_map(|cover| cover.lists()).flatten();
+    let mut places = hooks.clone();
+    for tail in entries().filter_map(|entry| entry.value.in_git_directory()) {
+        let body = tail.strip_suffix("/**").unwrap_or(tail);
+        for git_dir in &seen.sights.git_dirs {
+            if tail == "**" {
+                places.insert(git_dir.clone());
+            } else if !body.contains(['*', '?', '[', '{', '\\']) {
+                places.insert(git_dir.join(body));
+            } else {
+                places.extend(everything_below(workspace, git_dir));
+            }
+        }
     }
-    let hit = || Match { path: path.to_owned(), kind };
-    if files.hide.covers_unit(path).is_some() {
-        Step::Hide(hit())
-    } else if files.protect.covers_unit(path).is_some() {
-        Step::Protect(hit())
-    } else {
-        Step::Onward
+    for path in places {
+        let Ok(metadata) = fs::symlink_metadata(workspace.join(&path)) else { continue };
+        let kind = Kind::of(Some(metadata.file_type()));
+        if rules.hide.covers_unit(&path).is_some() {
+            seen.hidden.push(Match { path, kind });
+        } else if rules.protect.covers_unit(&path).is_some() {
+            seen.protected.push(Match { path, kind });
+        }
     }
 }
 
-/// What vanished during the walk is not there to be covered. What cannot be read is hidden.
-fn closed(workspace: &Path, Unreadable { path, cause }: Unreadable) -> Step {
-    let path = path.unwrap_or_else(|| workspace.to_owned());
-    match (cause.kind(), path.strip_prefix(workspace)) {
-        (io::ErrorKind::NotFound, Ok(below)) if !below.as_os_str().is_empty() => Step::Onward,
-        (io::ErrorKind::PermissionDenied, Ok(below)) if !below.as_os_str().is_empty() => {
-            Step::Hide(Match { path: below.to_owned(), kind: Kind::Dir })
+/// Every directory below `root`, relative to it.
+#[must_use]
+pub fn directories(root: &Path) -> Vec<PathBuf> {
+    let paths = Mutex::new(Vec::new());
+    walk(FEW, root, |entry| {
+        if let Ok((path, Kind::Dir)) = &entry
+            && let Ok(below) = path.strip_prefix(root)
+        {
+            paths.lock().unwrap_or_else(PoisonError::into_inner).push(below.to_owned());
         }
-        _ => Step::Fail(ScanError { path, cause }),
-    }
+        Next::Onward
+    });
+    paths.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn everything_below(workspace: &Path, dir: &Path) -> Vec<PathBuf> {
+    let paths = Mutex::new(Vec::new());
+    walk(FEW, &workspace.join(dir), |entry| {
+        if let Ok((path, _)) = &entry
+            && let Ok(below) = path.strip_prefix(workspace)
+        {
+            paths.lock().unwrap_or_else(PoisonError::into_inner).push(below.to_owned());
+        }
+        Next::Onward
+    });
+    paths.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A link that matches leads to something that is reachable by its own name as well.
@@ -209,18 +272,19 @@ fn add_other_names(workspace: &Path, hidden: &mut Vec<Match>) {
     hidden.extend(names.into_inner().unwrap_or_else(PoisonError::into_inner));
 }
 
-impl Found {
+impl Matches {
     /// The smallest set: nothing below a directory that is covered alike or more.
-    fn settle(mut self) -> Matches {
-        let hidden = smallest(&mut self.hidden);
-        let mut protected = smallest(&mut self.protected);
+    #[must_use]
+    pub fn settle(mut hidden: Vec<Match>, mut protected: Vec<Match>) -> Self {
+        let hidden = smallest(&mut hidden);
+        let mut protected = smallest(&mut protected);
         let is_hidden = |path: &Path| {
             hidden
                 .iter()
                 .any(|hit| hit.path == path || hit.kind == Kind::Dir && path.starts_with(&hit.path))
         };
         protected.retain(|hit| !is_hidden(&hit.path));
-        Matches { hidden, protected }
+        Self { hidden, protected }
     }
 }
 

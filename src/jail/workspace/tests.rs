@@ -1,6 +1,6 @@
 //! Home and workspace on a made-up host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -83,6 +83,10 @@ impl Host {
     }
 
     fn scan(&self, fs_lines: &str) -> Matches {
+        self.survey(fs_lines).matches
+    }
+
+    fn survey(&self, fs_lines: &str) -> Survey {
         let (workspace, rules) = (&self.surroundings.cwd, self.rules(fs_lines));
         let alone = scan::scan_alone(usize::MAX, workspace, &rules).unwrap();
         // With more than a few names the walk is another one.
@@ -372,5 +376,79 @@ fn a_workspace_without_matches_has_none() {
     for few in [0, 1] {
         let nowhere = scan::scan_alone(few, Path::new("/nowhere/at/all"), &FileRules::default());
         assert!(nowhere.is_err_and(|error| error.to_string().contains("/nowhere/at/all")));
+    }
+}
+
+#[test]
+fn what_is_said_of_git_directories_is_said_of_each_there_is() {
+    let host = Host::new();
+    for file in [
+        "work/.git/hooks/x",
+        "work/.git/config",
+        "work/.git/modules/lib/HEAD",
+        "work/.git/modules/lib/objects/x",
+        "work/.git/modules/lib/config",
+        "work/.git/modules/lib/refs/heads/hooks",
+        "work/.git/modules/lib/refs/heads/config",
+        "work/.git/worktrees/wt/HEAD",
+        "work/.git/worktrees/wt/commondir",
+        "work/deep/a/.git/hooks/x",
+        "work/bare/HEAD",
+        "work/bare/objects/x",
+        "work/bare/config",
+        "work/lib/.git",
+        "work/src/HEAD",
+        "work/src/config",
+    ] {
+        host.write(file, "x");
+    }
+    let survey = host
+        .survey("protect = [\".git/hooks/**\", \".git/config\", \".git/commondir\", \".git/w*\"]");
+    assert_eq!(
+        found(&survey.matches.protected),
+        [
+            (".git/config", Kind::File),
+            (".git/hooks", Kind::Dir),
+            (".git/modules/lib/config", Kind::File),
+            (".git/worktrees", Kind::Dir),
+            ("bare/config", Kind::File),
+            ("deep/a/.git/hooks", Kind::Dir),
+        ]
+    );
+    let paths = |set: &BTreeSet<PathBuf>| -> Vec<String> {
+        set.iter().map(|path| path.display().to_string()).collect()
+    };
+    assert_eq!(
+        paths(&survey.sights.git_dirs),
+        [".git", ".git/modules/lib", ".git/worktrees/wt", "bare", "deep/a/.git"]
+    );
+    assert_eq!(paths(&survey.sights.pointers), ["lib/.git"]);
+}
+
+#[test]
+fn the_directory_that_holds_the_hooks_is_protected() {
+    let host = Host::new();
+    let link = |name: &str, path: &str| {
+        host.write(&format!("work/{name}/HEAD"), "x");
+        host.write(&format!("work/{name}/objects/x"), "x");
+        host.write(&format!("work/{name}/config"), &format!("[core]\nhooksPath = {path}\n"));
+    };
+    link(".git", "tools/hooks");
+    link("web/.git", ".husky/_");
+    link("out/.git", "../../elsewhere");
+    link("all/.git", "..");
+    link(".git/modules/lib", "shared");
+    host.write("work/.git/modules/lib/config", "[core]\nworktree=../../../lib\nhooksPath=h");
+    let tree = host.home("work/wt/.git").display().to_string();
+    host.write("work/.git/worktrees/wt/gitdir", &format!("{tree}\n"));
+    host.write("work/tools/hooks/pre-commit", "x");
+    let survey = host.survey("protect = []");
+    assert_eq!(found(&survey.matches.protected), [("tools/hooks", Kind::Dir)]);
+    let covers = |path: &str| survey.files.protect.covers(Path::new(path)).is_some();
+    for path in ["tools/hooks/x", "wt/tools/hooks/x", "web/.husky/pre-commit", "lib/h/x"] {
+        assert!(covers(path), "{path}");
+    }
+    for path in ["tools/x", "web/x", "all/x", "elsewhere/x", "h/x"] {
+        assert!(!covers(path), "{path}");
     }
 }

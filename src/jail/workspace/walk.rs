@@ -8,10 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ignore::{WalkBuilder, WalkState};
+use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
 /// What a name is on the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     Dir,
     /// Anything else that a file can be mounted over: also a FIFO, a socket, a device.
@@ -21,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(file_type: Option<FileType>) -> Self {
+    pub(crate) fn of(file_type: Option<FileType>) -> Self {
         match file_type {
             Some(kind) if kind.is_dir() => Self::Dir,
             Some(kind) if kind.is_symlink() => Self::Link,
@@ -33,11 +35,12 @@ impl Kind {
 /// Something below the root, or what cannot be looked at.
 pub(super) type Entry = Result<(PathBuf, Kind), Unreadable>;
 
+/// Something that cannot be looked at.
 #[derive(Debug)]
-pub(super) struct Unreadable {
+pub struct Unreadable {
     /// `None` where it is the walk itself that fails.
-    pub(super) path: Option<PathBuf>,
-    pub(super) cause: io::Error,
+    pub path: Option<PathBuf>,
+    pub cause: io::Error,
 }
 
 /// How a walk goes on behind an entry.
@@ -46,11 +49,10 @@ pub(super) enum Next {
     Onward,
     /// Without what is below this one.
     Skip,
-    Stop,
 }
 
 /// So many names one thread has looked at before others could be started.
-pub(super) const FEW: usize = 2000;
+pub const FEW: usize = 2000;
 
 /// Shows everything below `root` to `visit`: on this thread up to `few` names, from the beginning
 /// again on as many threads as there are processors where there are more. What is shown twice is
@@ -73,7 +75,6 @@ fn is_done_alone(few: usize, root: &Path, visit: impl Fn(Entry) -> Next) -> bool
         match visit(entry.map_err(Unreadable::from)) {
             Next::Skip if is_dir => entries.skip_current_dir(),
             Next::Onward | Next::Skip => {}
-            Next::Stop => return true,
         }
     }
     entries.next().is_none()
@@ -95,7 +96,6 @@ fn walk_together(root: &Path, visit: impl Fn(Entry) -> Next + Sync) {
             match visit(entry) {
                 Next::Onward => WalkState::Continue,
                 Next::Skip => WalkState::Skip,
-                Next::Stop => WalkState::Quit,
             }
         })
     });

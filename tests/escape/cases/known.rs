@@ -1,6 +1,7 @@
 //! Known holes: what a root caller's agent is where files cannot be idmapped.
 //!
-//! Each asserts what happens today, and so fails on the day that the hole is closed.
+//! Each asserts what happens today, and so fails on the day that the hole is closed. What is made in
+//! the run at a closed name is gone when it is over.
 
 use std::path::PathBuf;
 

@@ -120,6 +120,17 @@ fn the_default_policy_allows_the_providers_and_nothing_else() {
         ("/w/.git/hooks/pre-commit", "protected"),
         ("/w/.git/index", "writable"),
         ("/w/kvro-jail.toml", "protected"),
+        ("/w/.git/commondir", "protected"),
+        ("/w/.husky/pre-commit", "protected"),
+        ("/w/.vscode/tasks.json", "protected"),
+        ("/w/.envrc", "hidden"),
+        ("/w/.mcp.json", "protected"),
+        ("/w/.claude/settings.local.json", "protected"),
+        ("/w/.claude/commands/x.md", "writable"),
+        ("/w/.codex/config.toml", "protected"),
+        // What packages bring is theirs.
+        ("/w/node_modules/x/.vscode/settings.json", "writable"),
+        ("/w/node_modules/x/.gitlab-ci.yml", "writable"),
         ("/w/src/main.rs", "writable"),
         ("/home/u/.ssh/id_rsa", "not named"),
     ] {

@@ -1,0 +1,249 @@
+//! What an agent leaves for others to run, and what becomes of it.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::world::{Ran, World, wait_for};
+
+/// Everything that a host's tools would run or follow, where nothing of it is.
+const PLANT: &str = r#"
+    mkdir -p .vscode .husky nested/.git/objects nested/.git/refs .git/rebase-merge
+    echo '{}' >.vscode/tasks.json
+    echo evil >.husky/pre-commit
+    mkdir -p .git/hooks && echo evil >.git/hooks/post-checkout
+    echo ../evil >.git/commondir
+    echo SECRET >.env.local
+    echo '{}' >.mcp.json
+    echo 'ref: refs/heads/main' >nested/.git/HEAD
+    printf '[core]\n\tfsmonitor = evil\n' >nested/.git/config
+    printf 'pick 1\nexec evil\n' >.git/rebase-merge/git-rebase-todo
+    ln -s /etc etc
+    echo work >src.txt
+"#;
+
+const PLANTED: [&str; 6] =
+    [".env.local", ".git/commondir", ".git/hooks", ".husky", ".mcp.json", ".vscode"];
+
+/// A repository without hooks or editor settings.
+fn repository() -> World {
+    let world = World::new();
+    for words in [&["init", "-q", "-b", "main", "."][..], &["config", "user.name", "me"]] {
+        git(&world, words);
+    }
+    fs::remove_dir_all(world.path("work/.git/hooks")).unwrap();
+    world.put("work/infra/main.tf", "x");
+    world
+}
+
+fn git(world: &World, words: &[&str]) -> Ran {
+    let mut command = world.tool(Path::new("git"));
+    command.args(words).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    let ran = world.finish(command);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    ran
+}
+
+/// What is at the names of [`PLANTED`] in `place`.
+fn at_planted(place: &Path) -> Vec<&'static str> {
+    let is_there = |name: &&str| fs::symlink_metadata(place.join(name)).is_ok();
+    PLANTED.into_iter().filter(is_there).collect()
+}
+
+/// Where things of `run` are kept.
+fn kept(world: &World, run: &str) -> PathBuf {
+    world.state().join("quarantine").join(run)
+}
+
+/// The data of the events called `name`.
+fn events(world: &World, name: &str) -> Vec<Value> {
+    let entries = world.ledger();
+    let entries = entries.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    entries.filter(|entry| entry["event"] == name).map(|entry| entry["data"].clone()).collect()
+}
+
+fn alerts() -> Value {
+    json!([
+        {"what": "repository_runs_programs", "detail": "nested/.git: core.fsmonitor = evil"},
+        {"what": "rebase_runs_commands", "detail": ".git/rebase-merge/git-rebase-todo: exec evil"},
+        {"what": "link_leaves_workspace", "detail": "etc -> /etc"},
+    ])
+}
+
+fn is_clean(world: &World, run: &str) {
+    assert_eq!(at_planted(&world.path("work")), [""; 0]);
+    assert_eq!(at_planted(&kept(world, run)), PLANTED);
+    let hook = kept(world, run).join(".git/hooks/post-checkout");
+    assert_eq!(fs::read_to_string(hook).unwrap(), "evil\n");
+    let shown = git(world, &["status", "--porcelain", "--untracked-files=all"]);
+    assert_eq!(shown.lines(), ["?? etc", "?? infra/main.tf", "?? nested/", "?? src.txt"]);
+    // What is not at a closed name is the agent's work.
+    assert_eq!(fs::read_to_string(world.path("work/src.txt")).unwrap(), "work\n");
+    let moved = events(world, "fs.quarantined");
+    let paths: Vec<&str> = moved.iter().map(|data| data["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, PLANTED);
+    assert!(moved.iter().all(|data| Path::new(data["kept"].as_str().unwrap()).exists()));
+    assert_eq!(json!(events(world, "alert.raised")), alerts());
+    let verified = world.call(&["ledger", "verify"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert!(!world.state().join("runs").join(run).join("launch").exists());
+}
+
+#[test]
+fn what_an_agent_plants_is_in_quarantine_when_the_prompt_returns() {
+    let world = repository();
+    let (ran, report) = world.report(&["--", "sh", "-c", PLANT]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let run = world.runs().remove(0);
+    is_clean(&world, &run);
+    assert_eq!((&report["quarantined"], &report["alerts"]), (&json!(PLANTED), &alerts()));
+    let said = |words: &str| assert!(ran.notes.contains(words), "{words}: {ran:?}");
+    said(&format!("quarantined: {} and 1 more; ", PLANTED[..5].join(", ")));
+    said("alert: link_leaves_workspace: etc -> /etc\n");
+
+    // The next run blames nobody for what stayed.
+    let (next, report) = world.report(&["--", "true"]);
+    assert_eq!((&report["quarantined"], &report["alerts"]), (&json!([]), &json!([])), "{next:?}");
+}
+
+#[test]
+fn a_run_that_was_ended_is_inspected_all_the_same() {
+    let world = repository();
+    let script = format!("{PLANT}\nkill -9 $$");
+    assert_eq!(world.call(&["-q", "--", "sh", "-c", &script]).code, 137);
+    is_clean(&world, &world.runs()[0]);
+    let world = repository();
+    let script = format!("{PLANT}\nsleep 600");
+    let ran = world.call(&["-q", "--max-wall", "1s", "--grace", "1ms", "--", "sh", "-c", &script]);
+    assert_eq!(ran.code, 124, "{ran:?}");
+    is_clean(&world, &world.runs()[0]);
+}
+
+/// Starts a run that plants, and kills its supervisor; gives the run.
+fn cut_off(world: &World) -> String {
+    let script = format!("{PLANT}\ntouch planted; sleep 600");
+    let started = world.started(world.program(&["-q", "--", "sh", "-c", &script]));
+    wait_for("the agent has planted", || world.path("work/planted").exists());
+    started.signal(Signal::SIGKILL);
+    assert_eq!(started.end().code, 137);
+    fs::remove_file(world.path("work/planted")).unwrap();
+    world.runs().remove(0)
+}
+
+#[test]
+fn after_a_crash_the_next_run_inspects() {
+    let world = repository();
+    let run = cut_off(&world);
+    assert_eq!(at_planted(&world.path("work")), PLANTED);
+    let next = world.call(&["--", "sh", "-c", "ls -A .git .husky"]);
+    assert!(!next.text().contains("commondir"), "{next:?}");
+    is_clean(&world, &run);
+    let at = kept(&world, &run).join(".vscode").display().to_string();
+    let said = format!("kvro-jail: quarantined, left by {run}: .vscode is now {at}\n");
+    assert!(next.notes.contains(&said), "{next:?}");
+    let said = format!("kvro-jail: alert: left by {run}: link_leaves_workspace: etc -> /etc\n");
+    assert!(next.notes.contains(&said), "{next:?}");
+}
+
+#[test]
+fn after_a_crash_a_repair_inspects() {
+    let world = repository();
+    let run = cut_off(&world);
+    let repaired = world.call(&["doctor", "--repair"]);
+    assert_eq!(repaired.code, 0, "{repaired:?}");
+    assert!(repaired.text().contains(&format!("quarantined, left by {run}: .husky is now ")));
+    is_clean(&world, &run);
+    let again = world.call(&["doctor", "--repair"]);
+    assert_eq!((again.code, again.text()), (0, "kvro-jail: no run was cut off\n"));
+}
+
+#[test]
+fn after_a_crash_a_workspace_that_is_gone_is_said() {
+    let world = repository();
+    let run = cut_off(&world);
+    fs::rename(world.path("work"), world.path("elsewhere")).unwrap();
+    fs::create_dir(world.path("work")).unwrap();
+    world.put("work/.env", "of another project");
+    let next = world.call(&["--", "true"]);
+    assert_eq!(next.code, 0, "{next:?}");
+    let work = world.path("work").display().to_string();
+    let said = format!(
+        "kvro-jail: alert: left by {run}: not_inspected: {work} is gone, or is another directory now\n"
+    );
+    assert!(next.notes.contains(&said), "{next:?}");
+    assert!(world.path("work/.env").exists());
+}
+
+#[test]
+fn what_was_there_before_is_as_it_was() {
+    let world = repository();
+    world.put("work/.git/hooks/pre-commit", "mine");
+    world.put("work/.git/rebase-merge/git-rebase-todo", "exec mine\n");
+    world.put("work/.vscode/tasks.json", "mine");
+    world.put("work/.env", "mine");
+    world.put("work/tools/hooks/pre-push", "mine");
+    git(&world, &["config", "core.hooksPath", "tools/hooks"]);
+    symlink("/etc", world.path("work/etc")).unwrap();
+    let files = [
+        ".git/hooks/pre-commit",
+        ".git/config",
+        ".vscode/tasks.json",
+        ".env",
+        "infra/main.tf",
+        "tools/hooks/pre-push",
+        "etc",
+    ];
+    let look = || {
+        files.map(|name| {
+            let path = world.path("work").join(name);
+            let seen = fs::symlink_metadata(&path).unwrap();
+            let text = fs::read(&path).unwrap_or_default();
+            (text, seen.mode(), seen.ino(), seen.mtime(), seen.mtime_nsec(), seen.ctime_nsec())
+        })
+    };
+    let before = look();
+    let script = "for file in .git/hooks/pre-commit .git/config .vscode/tasks.json .env \
+                  infra/main.tf tools/hooks/pre-push; do
+                      echo evil >$file; rm -f $file; mv $file away; echo evil >$(dirname $file)/new
+                  done 2>/dev/null; rm -f new .git/new";
+    let (ran, report) = world.report(&["-q", "--", "sh", "-c", script]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!((&report["quarantined"], &report["alerts"]), (&json!([]), &json!([])), "{ran:?}");
+    assert_eq!(look(), before);
+}
+
+#[test]
+fn a_repository_that_an_agent_makes_is_its_own() {
+    let world = World::new();
+    let script = "PATH=/usr/local/bin:$PATH; git init -q -b main . && git config user.name a && git config user.email a@b.example \
+                  && echo x >file && git add file && git commit -q -m x && git status --porcelain";
+    let (ran, report) = world.report(&["-q", "--", "sh", "-c", script]);
+    assert_eq!((ran.code, ran.text()), (0, ""), "{ran:?}");
+    assert_eq!((&report["quarantined"], &report["alerts"]), (&json!([]), &json!([])), "{report}");
+    assert_eq!(git(&world, &["log", "--format=%s"]).text(), "x\n");
+}
+
+#[test]
+fn names_of_any_kind_print_harmlessly() {
+    let world = World::new();
+    let script = r#"
+        d=$(printf 'o\377\n\033[2Jd')
+        mkdir "$d" shut
+        echo x >"$d/.env"
+        ln -s /etc "$d/link"
+        echo x >shut/.env
+        chmod 000 shut
+    "#;
+    let (ran, report) = world.report(&["--", "sh", "-c", script]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(report["quarantined"], json!(["o\u{fffd}\n\u{1b}[2Jd/.env", "shut/.env"]));
+    assert!(!ran.notes.contains('\u{1b}'), "{ran:?}");
+    assert!(ran.notes.contains("quarantined: o\u{fffd}\\u{a}\\u{1b}[2Jd/.env, shut/.env; "));
+    let mode = fs::metadata(world.path("work/shut")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0);
+    let shown = world.call(&["ledger", "show", &world.runs()[0]]);
+    assert!(!shown.text().contains('\u{1b}'), "{shown:?}");
+}
