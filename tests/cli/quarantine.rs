@@ -227,6 +227,21 @@ fn a_repository_that_an_agent_makes_is_its_own() {
 }
 
 #[test]
+fn explain_speaks_of_the_git_directory_that_a_path_is_in() {
+    let world = repository();
+    world.put("work/.git/modules/lib/HEAD", "x");
+    world.put("work/.git/modules/lib/objects/x", "x");
+    for (path, decision) in [
+        (".git/hooks/x", "protected"),
+        (".git/modules/lib/hooks/x", "protected"),
+        (".git/modules/lib/refs/heads/hooks", "writable"),
+    ] {
+        let told = world.call(&["explain", "path", path, "--json"]).json();
+        assert_eq!(told["decision"], decision, "{path}: {told}");
+    }
+}
+
+#[test]
 fn names_of_any_kind_print_harmlessly() {
     let world = World::new();
     let script = r#"

@@ -11,10 +11,10 @@ use kvro_proxy::{Server, ServerName};
 use serde_json::json;
 
 use super::Selection;
-use crate::policy::{Entry, EnvAnswer, Loaded, NetMode, PathAnswer, lexical};
+use crate::policy::{Entry, EnvAnswer, Loaded, NetMode, PathAnswer, Policy, lexical};
 use crate::report::harmless;
 use crate::surroundings::Surroundings;
-use crate::workspace::{HomeView, SYSTEM_TREES, probe};
+use crate::workspace::{HomeView, SYSTEM_TREES, is_git_dir, probe};
 
 /// Arguments of `kvro-jail explain`.
 #[derive(Debug, clap::Args)]
@@ -102,7 +102,15 @@ fn about_host(loaded: &Loaded, host: &str) -> anyhow::Result<Answer> {
 
 fn about_path(loaded: &Loaded, view: &HomeView, workspace: &Path, path: &Path) -> Answer {
     let about = path.display();
-    match loaded.policy.explain_path(workspace, path) {
+    // What the policy says of git directories is said of those on the way, and of the one that the
+    // workspace itself has or will have.
+    let inside = path.strip_prefix(workspace).unwrap_or(Path::new(""));
+    let own = [PathBuf::from(".git")].into_iter();
+    let on_the_way = inside.ancestors().filter(|dir| is_git_dir(&workspace.join(dir)));
+    let git_dirs = own.chain(on_the_way.map(Path::to_owned)).collect();
+    let files = loaded.policy.files.in_repositories(&git_dirs);
+    let policy = Policy { files, ..loaded.policy.clone() };
+    match policy.explain_path(workspace, path) {
         PathAnswer::Hidden(rule) => {
             Answer::new(about, "hidden", "cannot be read, written or made").by(Some(rule))
         }

@@ -60,14 +60,15 @@ type Read<T> = Result<T, NotAConfig>;
 impl Reader<'_> {
     fn read(mut self) -> Read<Vec<Variable>> {
         let mut variables = Vec::new();
-        let mut header = None;
+        // What stands before the first header is in no section, and means nothing to git.
+        let mut header = (String::new(), None);
         while let Some(byte) = self.next() {
             match byte {
-                b'\n' | b' ' | b'\t' | b'\r' | 0x0b | 0x0c => {}
+                b'\n' | b' ' | b'\t' | b'\r' => {}
                 b'#' | b';' => self.skip_line(),
-                b'[' => header = Some(self.header()?),
+                b'[' => header = self.header()?,
                 first if first.is_ascii_alphabetic() => {
-                    let (section, subsection) = header.clone().ok_or(self.wrong())?;
+                    let (section, subsection) = header.clone();
                     let name = self.name(first);
                     let value = self.value_after_name()?;
                     variables.push(Variable { key: Key { section, subsection, name }, value });
@@ -117,6 +118,9 @@ impl Reader<'_> {
                 }
                 Some(_) | None => return Err(self.wrong()),
             }
+        }
+        if section.is_empty() {
+            return Err(self.wrong());
         }
         // `[a.b]` is an old way to write `[a "b"]`.
         Ok(match section.split_once('.') {
@@ -184,20 +188,23 @@ impl Reader<'_> {
                     self.skip_line();
                     break;
                 }
-                Some(b' ' | b'\t' | b'\r' | 0x0b | 0x0c) if !is_quoted && value.is_empty() => {}
-                Some(byte @ (b' ' | b'\t' | b'\r' | 0x0b | 0x0c)) if !is_quoted => value.push(byte),
+                Some(b' ' | b'\t' | b'\r') if !is_quoted && value.is_empty() => {}
+                Some(byte @ (b' ' | b'\t' | b'\r')) if !is_quoted => value.push(byte),
                 Some(b'"') => {
                     is_quoted = !is_quoted;
                     kept = value.len();
                 }
                 Some(b'\\') => {
+                    // Also where the line goes on: the blanks before it are in the value.
+                    kept = value.len();
                     match self.next() {
-                        Some(b'\n') => continue,
+                        // At its end a file counts as ending in a line feed.
+                        None | Some(b'\n') => continue,
                         Some(b't') => value.push(b'\t'),
                         Some(b'b') => value.push(0x08),
                         Some(b'n') => value.push(b'\n'),
                         Some(byte @ (b'\\' | b'"')) => value.push(byte),
-                        Some(_) | None => return Err(self.wrong()),
+                        Some(_) => return Err(self.wrong()),
                     }
                     kept = value.len();
                 }
@@ -262,13 +269,15 @@ mod tests {
         assert_eq!(read("[a \"B\\\"\\\\x\"] c = 1"), [set("a.B\"\\x.c", "1")]);
         assert_eq!(read("[a]b=\" x; \" y  # z"), [set("a.b", " x;  y")]);
         assert_eq!(read("[a]b=1\\t2\\n3"), [set("a.b", "1\t2\n3")]);
+        assert_eq!(read("[a]b=1 \\\n"), [set("a.b", "1 ")]);
+        assert_eq!(read("a = b\n[c]d=1\u{c}"), [set(".a", "b"), set("c.d", "1\u{c}")]);
     }
 
     #[test]
     fn what_git_refuses_is_refused() {
         for (text, line) in [
-            ("a = b", 1),
             ("[core", 1),
+            ("[]", 1),
             ("[core]\n= x", 2),
             ("[core]\na \"x\"", 2),
             ("[core]\na = \"x\n", 3),
@@ -277,6 +286,8 @@ mod tests {
             ("[co_re]", 1),
             ("[core]\na = x\0y", 2),
             ("[core]\n\u{1b}", 2),
+            ("[core]\n\u{c}a", 2),
+            ("core.fsmonitor = x", 1),
         ] {
             assert_eq!(parse(text.as_bytes()), Err(NotAConfig { line }), "{text:?}");
         }

@@ -51,7 +51,7 @@ pub(super) struct At<'a> {
 }
 
 /// Copies what is at `from` to `to`, where nothing is, and removes it there. Where the copy fails,
-/// it is taken back, and `from` is as it was.
+/// it is taken back, and `from` stays; directories in it that were closed may be open then.
 pub(super) fn move_by_copy(from: At<'_>, to: At<'_>, bounds: Bounds) -> io::Result<()> {
     let mut left = bounds;
     if let Err(error) = copy(from, to, &mut left) {
@@ -196,6 +196,9 @@ mod tests {
         assert_eq!(fs::read_link(tree.join("link")).unwrap(), Path::new("../../precious"));
         let metadata = fs::symlink_metadata(tree.join(odd)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o7777, 0o711);
+        let shut = fs::symlink_metadata(tree.join("shut")).unwrap().permissions();
+        assert_eq!(shut.mode() & 0o7777, 0);
+        fs::set_permissions(tree.join("shut"), Permissions::from_mode(0o700)).unwrap();
         assert_eq!(fs::read_to_string(tree.join("shut/inner")).unwrap(), "y");
         assert!(tree.join("pipe").exists());
     }

@@ -18,5 +18,5 @@ pub use hooks::read_small;
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
 pub use scan::{Match, Matches, ScanError, Seen, Survey, directories, look, scan};
-pub use sights::Sights;
+pub use sights::{Sights, is_git_dir};
 pub use walk::{FEW, Kind, Unreadable};

@@ -53,12 +53,8 @@ impl Sights {
 
     /// Judges what can only be judged when everything was seen.
     pub fn settle(&mut self, workspace: &Path) {
-        for dir in std::mem::take(&mut self.heads) {
-            let has = |name: &str| workspace.join(&dir).join(name).exists();
-            if has("objects") || has("commondir") {
-                self.git_dirs.insert(dir);
-            }
-        }
+        let heads = std::mem::take(&mut self.heads).into_iter();
+        self.git_dirs.extend(heads.filter(|dir| is_git_dir(&workspace.join(dir))));
     }
 
     pub(super) fn add(&mut self, other: Self) {
@@ -67,6 +63,16 @@ impl Sights {
         self.links.extend(other.links);
         self.heads.extend(other.heads);
     }
+}
+
+/// Whether git would take the directory `dir` for one of its own.
+#[must_use]
+pub fn is_git_dir(dir: &Path) -> bool {
+    let has = |name: &str| dir.join(name).exists();
+    let is_called = dir.file_name() == Some(OsStr::new(".git")) && dir.is_dir();
+    // A HEAD may be a link to a branch that is not there yet.
+    let has_head = fs::symlink_metadata(dir.join("HEAD")).is_ok();
+    is_called || has_head && (has("objects") || has("commondir"))
 }
 
 /// Whether the link at `path` in `workspace` leads out of it, to anything but the machine's own
