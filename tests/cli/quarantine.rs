@@ -149,6 +149,19 @@ fn after_a_crash_the_next_run_inspects() {
 }
 
 #[test]
+fn a_policy_that_was_planted_before_a_crash_is_not_read() {
+    let world = repository();
+    let script = "echo 'version = 2' >kvro-jail.toml; touch planted; sleep 600";
+    let started = world.started(world.program(&["-q", "--", "sh", "-c", script]));
+    wait_for("the agent has planted", || world.path("work/planted").exists());
+    started.signal(Signal::SIGKILL);
+    started.end();
+    let next = world.call(&["-q", "--", "true"]);
+    assert_eq!((next.code, &*next.notes), (0, ""));
+    assert!(!world.path("work/kvro-jail.toml").exists());
+}
+
+#[test]
 fn after_a_crash_a_repair_inspects() {
     let world = repository();
     let run = cut_off(&world);

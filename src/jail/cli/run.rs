@@ -30,6 +30,17 @@ pub(super) fn run(
     // It makes the jail's processes while we look around. An error is told when it is needed.
     let early = if args.dry_run { None } else { Stage::start().ok() };
     let place = workspace::settle(surroundings, &args.workspace).map_err(refused_place)?;
+    let say = if args.quiet { Say::Nothing } else { Say::Everything };
+    let clock = Clock::system();
+    let state = if args.dry_run {
+        None
+    } else {
+        let state = StateDir::open(&surroundings.state_dir())
+            .map_err(|error| Failure::setup(error).with_hint(start::STATE_HINT))?;
+        // Before anything in the workspace is read: a policy there may be what a run planted.
+        close_dead_runs(&state, &clock, say, notes)?;
+        Some(state)
+    };
     let command = args.command.first().map(OsString::as_os_str);
     let profile = args.profile.as_deref();
     let loaded = policy::load(surroundings, &place, &args.overlay(), profile, command)
@@ -40,9 +51,7 @@ pub(super) fn run(
     for granted in files.read.iter().chain(write) {
         workspace::grantable(surroundings, &granted.value).map_err(refused_place)?;
     }
-    let say = if args.quiet { Say::Nothing } else { Say::Everything };
     say.policy(notes, &loaded.warnings);
-    let clock = Clock::system();
     let run = RunId::new(clock.now(), salt());
     let request = Request {
         run: &run,
@@ -52,18 +61,15 @@ pub(super) fn run(
         command: &args.command,
         grace: args.grace.0,
     };
-    if args.dry_run {
+    let Some(state) = state else {
         let scratch = std::env::temp_dir().join(format!("kvro-jail-{run}"));
         let printed = start::dry_run(&request, &scratch, out);
         // Nothing but empty directories is in there.
         drop(std::fs::remove_dir_all(&scratch));
         return printed.map(|()| 0);
-    }
+    };
     let report = args.report.as_deref().map(ReportFile::reserve).transpose();
     let report = report.map_err(Failure::setup)?;
-    let state = StateDir::open(&surroundings.state_dir())
-        .map_err(|error| Failure::setup(error).with_hint(start::STATE_HINT))?;
-    close_dead_runs(&state, &clock, say, notes)?;
     let desk = &mut Desk { state: &state, clock: &clock, say, notes: &mut *notes };
     let ended = start::run(&request, early, desk);
     conclude(report.as_ref(), &state, &run, say, notes)?;

@@ -179,9 +179,12 @@ impl View {
                 if launch.names.contains_key(&below.as_path().into()) {
                     continue;
                 }
-                let is_new = tried.len() < MOST_CLOSED && tried.insert(below.clone());
+                // A walk shows some things twice.
+                if !tried.insert(below.clone()) {
+                    continue;
+                }
                 match Reopened::open(top, &below) {
-                    Ok(Some(open)) if is_new => {
+                    Ok(Some(open)) if tried.len() < MOST_CLOSED => {
                         reopened.push(open);
                         seen.add(look_at(&path)?);
                     }

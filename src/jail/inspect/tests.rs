@@ -282,6 +282,8 @@ fn plans_links_pointers_and_set_id_files_are_told() {
 #[test]
 fn a_closed_directory_hides_nothing_and_stays_closed() {
     let run = Run::after(|work| put(work, "mine/x", "x"));
+    // More than one thread looks at a large tree, and begins anew.
+    (0..3000).for_each(|number| run.put(&format!("many/{number}"), ""));
     run.put("shut/inner/.env", "evil");
     symlink("/etc", run.work("shut/inner/link")).unwrap();
     run.put("mine/.env", "evil");

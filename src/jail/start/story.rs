@@ -160,10 +160,7 @@ fn tell(
     debug!("the door is open");
     // Nothing runs before what it runs in is on record.
     applied.wait().map_err(Failure::setup)?;
-    kept.join()
-        .map_err(|_panic| anyhow!("the record of the launch broke"))
-        .and_then(|kept| Ok(kept?))
-        .map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
+    kept.wait().map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
     debug!("the isolation is on record, and what was there before the run");
     let outcome = runtime.block_on(live(session, &run_dir, status));
     // Connections in flight end here; each settles what it may have cost.
@@ -178,7 +175,7 @@ fn keep_launch(
     state: &StateDir,
     survey: Survey,
     starting: &Starting,
-) -> Result<JoinHandle<Result<(), RecordError>>, Failure> {
+) -> Result<Keeping, Failure> {
     let pid_1 = Process::of(starting.jail.pidfd());
     let pid_1 = pid_1.context("cannot tell the jail's pid 1").map_err(Failure::setup)?;
     let (state, run) = (state.clone(), request.run.clone());
@@ -187,7 +184,27 @@ fn keep_launch(
     thread::Builder::new()
         .name("launch-record".to_owned())
         .spawn(move || Launch::keep(&state, &run, &workspace, &files, &survey, pid_1))
+        .map(|keeping| Keeping(Some(keeping)))
         .map_err(Failure::setup)
+}
+
+/// The record of the launch on its way to the disk.
+#[derive(Debug)]
+struct Keeping(Option<JoinHandle<Result<(), RecordError>>>);
+
+impl Keeping {
+    fn wait(mut self) -> anyhow::Result<()> {
+        let Some(keeping) = self.0.take() else { return Ok(()) };
+        keeping.join().map_err(|_panic| anyhow!("the record of the launch broke"))??;
+        Ok(())
+    }
+}
+
+impl Drop for Keeping {
+    /// Where nothing is run after all, the record is whole before it is read.
+    fn drop(&mut self) {
+        drop(self.0.take().map(JoinHandle::join));
+    }
 }
 
 /// Inspects what the run left. The record of the launch goes when what was found is on record.
