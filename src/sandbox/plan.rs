@@ -231,7 +231,7 @@ pub struct Shown {
 pub enum ShownAs {
     /// What is there.
     Open,
-    /// The same, and a mask makes all of it read-only.
+    /// The same, read-only.
     Protected,
     /// Only a place for the mask that will cover it.
     Covered,

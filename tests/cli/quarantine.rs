@@ -1,13 +1,16 @@
 //! What an agent leaves for others to run, and what becomes of it.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::world::{Ran, World, wait_for};
+use crate::world::{Ran, Started, World, wait_for};
 
 /// Everything that a host's tools would run or follow, where nothing of it is.
 const PLANT: &str = r#"
@@ -25,8 +28,16 @@ const PLANT: &str = r#"
     echo work >src.txt
 "#;
 
-const PLANTED: [&str; 6] =
+/// What is refused of it.
+const REFUSED: [&str; 6] =
     [".env.local", ".git/commondir", ".git/hooks", ".husky", ".mcp.json", ".vscode"];
+
+/// A protected name in a directory where nothing is guarded. There who made it cannot be told: an
+/// agent that exchanges a string at the right moment, or the host.
+const PLANTED: &str = "deep/kvro-jail.toml";
+
+/// Says that everything is planted, and waits for the end.
+const WAIT: &str = "mkdir deep; touch planted; until [ -e go ]; do sleep 0.02; done";
 
 /// A repository without hooks or editor settings.
 fn repository() -> World {
@@ -47,10 +58,24 @@ fn git(world: &World, words: &[&str]) -> Ran {
     ran
 }
 
-/// What is at the names of [`PLANTED`] in `place`.
-fn at_planted(place: &Path) -> Vec<&'static str> {
+/// What is there of `names` in `place`.
+fn there<'n>(place: &Path, names: &[&'n str]) -> Vec<&'n str> {
     let is_there = |name: &&str| fs::symlink_metadata(place.join(name)).is_ok();
-    PLANTED.into_iter().filter(is_there).collect()
+    names.iter().copied().filter(is_there).collect()
+}
+
+/// Starts a run that plants what it can, and plants the rest.
+fn planting(world: &World, options: &[&str]) -> Started {
+    let script = format!("{PLANT}\n{WAIT}");
+    let mut words = options.to_vec();
+    words.extend(["--", "sh", "-c", &script]);
+    let mut command = world.program(&words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = world.started(command);
+    wait_for("the agent has planted", || world.path("work/planted").exists());
+    world.put(&format!("work/{PLANTED}"), "evil");
+    fs::remove_file(world.path("work/planted")).unwrap();
+    started
 }
 
 /// Where things of `run` are kept.
@@ -74,18 +99,20 @@ fn alerts() -> Value {
 }
 
 fn is_clean(world: &World, run: &str) {
-    assert_eq!(at_planted(&world.path("work")), [""; 0]);
-    assert_eq!(at_planted(&kept(world, run)), PLANTED);
-    let hook = kept(world, run).join(".git/hooks/post-checkout");
-    assert_eq!(fs::read_to_string(hook).unwrap(), "evil\n");
+    assert_eq!(there(&world.path("work"), &REFUSED), [""; 0]);
+    assert_eq!(there(&world.path("work"), &[PLANTED]), [""; 0]);
+    assert_eq!(there(&kept(world, run), &REFUSED), [""; 0]);
+    assert_eq!(fs::read_to_string(kept(world, run).join(PLANTED)).unwrap(), "evil");
     let shown = git(world, &["status", "--porcelain", "--untracked-files=all"]);
     assert_eq!(shown.lines(), ["?? etc", "?? infra/main.tf", "?? nested/", "?? src.txt"]);
     // What is not at a closed name is the agent's work.
     assert_eq!(fs::read_to_string(world.path("work/src.txt")).unwrap(), "work\n");
     let moved = events(world, "fs.quarantined");
-    let paths: Vec<&str> = moved.iter().map(|data| data["path"].as_str().unwrap()).collect();
-    assert_eq!(paths, PLANTED);
-    assert!(moved.iter().all(|data| Path::new(data["kept"].as_str().unwrap()).exists()));
+    assert_eq!(moved.len(), 1, "{moved:?}");
+    assert_eq!(
+        (&moved[0]["path"], &moved[0]["rule"]),
+        (&json!(PLANTED), &json!("**/kvro-jail.toml"))
+    );
     assert_eq!(json!(events(world, "alert.raised")), alerts());
     let verified = world.call(&["ledger", "verify"]);
     assert_eq!(verified.code, 0, "{verified:?}");
@@ -93,15 +120,25 @@ fn is_clean(world: &World, run: &str) {
 }
 
 #[test]
-fn what_an_agent_plants_is_in_quarantine_when_the_prompt_returns() {
+fn what_an_agent_plants_is_refused_or_in_quarantine_when_the_prompt_returns() {
     let world = repository();
-    let (ran, report) = world.report(&["--", "sh", "-c", PLANT]);
+    let report = world.path("report.json");
+    let started = planting(&world, &["--report", report.to_str().unwrap()]);
+    world.put("work/go", "");
+    let ran = started.end();
     assert_eq!(ran.code, 0, "{ran:?}");
+    fs::remove_file(world.path("work/go")).unwrap();
     let run = world.runs().remove(0);
     is_clean(&world, &run);
-    assert_eq!((&report["quarantined"], &report["alerts"]), (&json!(PLANTED), &alerts()));
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert_eq!((&report["quarantined"], &report["alerts"]), (&json!([PLANTED]), &alerts()));
+    let refused = report["refused"].as_array().unwrap();
+    let refused: Vec<&str> = refused.iter().map(|one| one["what"].as_str().unwrap()).collect();
+    for name in REFUSED {
+        assert!(refused.contains(&name), "{name}: {refused:?}");
+    }
     let said = |words: &str| assert!(ran.notes.contains(words), "{words}: {ran:?}");
-    said(&format!("quarantined: {} and 1 more; ", PLANTED[..5].join(", ")));
+    said(&format!("quarantined: {PLANTED}; "));
     said("alert: link_leaves_workspace: etc -> /etc\n");
 
     // The next run blames nobody for what stayed.
@@ -110,26 +147,38 @@ fn what_an_agent_plants_is_in_quarantine_when_the_prompt_returns() {
 }
 
 #[test]
+fn what_the_host_makes_where_names_are_guarded_is_left_alone() {
+    let world = repository();
+    let script = "touch planted; until [ -e go ]; do sleep 0.02; done";
+    let started = world.started(world.program(&["--", "sh", "-c", script]));
+    wait_for("the agent runs", || world.path("work/planted").exists());
+    let made = [".vscode/tasks.json", ".env.local", ".mcp.json", ".git/hooks/pre-commit"];
+    for name in made {
+        world.put(&format!("work/{name}"), "mine");
+    }
+    world.put("work/src/.env", "mine");
+    world.put("work/go", "");
+    let ran = started.end();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(there(&world.path("work"), &made), made);
+    assert!(world.path("work/src/.env").exists());
+    assert_eq!(events(&world, "fs.quarantined"), Vec::<Value>::new());
+}
+
+#[test]
 fn a_run_that_was_ended_is_inspected_all_the_same() {
     let world = repository();
-    let script = format!("{PLANT}\nkill -9 $$");
-    assert_eq!(world.call(&["-q", "--", "sh", "-c", &script]).code, 137);
-    is_clean(&world, &world.runs()[0]);
-    let world = repository();
-    let script = format!("{PLANT}\nsleep 600");
-    let ran = world.call(&["-q", "--max-wall", "1s", "--grace", "1ms", "--", "sh", "-c", &script]);
+    let started = planting(&world, &["-q", "--max-wall", "2s", "--grace", "1ms"]);
+    let ran = started.end();
     assert_eq!(ran.code, 124, "{ran:?}");
     is_clean(&world, &world.runs()[0]);
 }
 
 /// Starts a run that plants, and kills its supervisor; gives the run.
 fn cut_off(world: &World) -> String {
-    let script = format!("{PLANT}\ntouch planted; sleep 600");
-    let started = world.started(world.program(&["-q", "--", "sh", "-c", &script]));
-    wait_for("the agent has planted", || world.path("work/planted").exists());
+    let started = planting(world, &["-q"]);
     started.signal(Signal::SIGKILL);
     assert_eq!(started.end().code, 137);
-    fs::remove_file(world.path("work/planted")).unwrap();
     world.runs().remove(0)
 }
 
@@ -137,28 +186,15 @@ fn cut_off(world: &World) -> String {
 fn after_a_crash_the_next_run_inspects() {
     let world = repository();
     let run = cut_off(&world);
-    assert_eq!(at_planted(&world.path("work")), PLANTED);
-    let next = world.call(&["--", "sh", "-c", "ls -A .git .husky"]);
-    assert!(!next.text().contains("commondir"), "{next:?}");
+    assert_eq!(there(&world.path("work"), &[PLANTED]), [PLANTED]);
+    let next = world.call(&["--", "sh", "-c", "ls deep"]);
+    assert_eq!(next.text(), "", "{next:?}");
     is_clean(&world, &run);
-    let at = kept(&world, &run).join(".vscode").display().to_string();
-    let said = format!("kvro-jail: quarantined, left by {run}: .vscode is now {at}\n");
+    let at = kept(&world, &run).join(PLANTED).display().to_string();
+    let said = format!("kvro-jail: quarantined, left by {run}: {PLANTED} is now {at}\n");
     assert!(next.notes.contains(&said), "{next:?}");
     let said = format!("kvro-jail: alert: left by {run}: link_leaves_workspace: etc -> /etc\n");
     assert!(next.notes.contains(&said), "{next:?}");
-}
-
-#[test]
-fn a_policy_that_was_planted_before_a_crash_is_not_read() {
-    let world = repository();
-    let script = "echo 'version = 2' >kvro-jail.toml; touch planted; sleep 600";
-    let started = world.started(world.program(&["-q", "--", "sh", "-c", script]));
-    wait_for("the agent has planted", || world.path("work/planted").exists());
-    started.signal(Signal::SIGKILL);
-    started.end();
-    let next = world.call(&["-q", "--", "true"]);
-    assert_eq!((next.code, &*next.notes), (0, ""));
-    assert!(!world.path("work/kvro-jail.toml").exists());
 }
 
 #[test]
@@ -167,7 +203,7 @@ fn after_a_crash_a_repair_inspects() {
     let run = cut_off(&world);
     let repaired = world.call(&["doctor", "--repair"]);
     assert_eq!(repaired.code, 0, "{repaired:?}");
-    assert!(repaired.text().contains(&format!("quarantined, left by {run}: .husky is now ")));
+    assert!(repaired.text().contains(&format!("quarantined, left by {run}: {PLANTED} is now ")));
     is_clean(&world, &run);
     let again = world.call(&["doctor", "--repair"]);
     assert_eq!((again.code, again.text()), (0, "kvro-jail: no run was cut off\n"));
@@ -260,16 +296,30 @@ fn names_of_any_kind_print_harmlessly() {
     let script = r#"
         d=$(printf 'o\377\n\033[2Jd')
         mkdir "$d" shut
-        echo x >"$d/.env"
         ln -s /etc "$d/link"
-        echo x >shut/.env
+        touch planted
+        until [ -e go ]; do sleep 0.02; done
         chmod 000 shut
     "#;
-    let (ran, report) = world.report(&["--", "sh", "-c", script]);
+    let report = world.path("report.json");
+    let words = ["--report", report.to_str().unwrap(), "--", "sh", "-c", script];
+    let mut command = world.program(&words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = world.started(command);
+    wait_for("the agent has planted", || world.path("work/planted").exists());
+    let odd = world.path("work").join(OsStr::from_bytes(b"o\xff\n\x1b[2Jd"));
+    for dir in [odd, world.path("work/shut")] {
+        fs::write(dir.join("kvro-jail.toml"), "evil").unwrap();
+    }
+    world.put("work/go", "");
+    let ran = started.end();
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert_eq!(report["quarantined"], json!(["o\u{fffd}\n\u{1b}[2Jd/.env", "shut/.env"]));
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let names = ["o\u{fffd}\n\u{1b}[2Jd/kvro-jail.toml", "shut/kvro-jail.toml"];
+    assert_eq!(report["quarantined"], json!(names));
     assert!(!ran.notes.contains('\u{1b}'), "{ran:?}");
-    assert!(ran.notes.contains("quarantined: o\u{fffd}\\u{a}\\u{1b}[2Jd/.env, shut/.env; "));
+    let said = "quarantined: o\u{fffd}\\u{a}\\u{1b}[2Jd/kvro-jail.toml, shut/kvro-jail.toml; ";
+    assert!(ran.notes.contains(said), "{ran:?}");
     let mode = fs::metadata(world.path("work/shut")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0);
     let shown = world.call(&["ledger", "show", &world.runs()[0]]);

@@ -1,11 +1,14 @@
-//! What stands at closed names and should not: the exit's view against the launch's.
+//! What stands at protected names and should not: the exit's view against the launch's.
 //!
-//! Who changed what is told by what masks make impossible. Something that was there at launch could
+//! Who changed what is told by what the guard and the masks make impossible. In a guarded directory
+//! nobody inside can make a closed name, so that what is new there is the host's and stays; so is a
+//! hidden name anywhere, which an agent gains nothing by making. Something that was there at launch could
 //! not be changed, removed or renamed from inside: where it differs now, that is the host's doing
 //! and stays, and a protected file that differs is told. Three things are the agent's, or cannot be
 //! told from it: a name that was not there; a name in a directory that was moved away and made
 //! again; a protected link, which no mask covers.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -46,9 +49,7 @@ pub(super) fn compare(
     matches: &Matches,
 ) -> Compared {
     let mut compared = Compared::default();
-    let mut all: Vec<&Match> = matches.hidden.iter().chain(&matches.protected).collect();
-    all.sort();
-    for hit in all {
+    for hit in &matches.protected {
         let is_in = |planted: &Planted| hit.path.starts_with(&planted.path);
         if compared.planted.last().is_some_and(is_in) {
             continue;
@@ -57,8 +58,7 @@ pub(super) fn compare(
             Verdict::Stays => {}
             Verdict::Changed => compared.changed.push(hit.path.clone()),
             Verdict::Planted => {
-                let entry = rules.hide.covers_unit(&hit.path);
-                let entry = entry.or_else(|| rules.protect.covers_unit(&hit.path));
+                let entry = rules.protect.covers_unit(&hit.path);
                 let rule = entry.map_or_else(String::new, |entry| entry.value.to_string());
                 compared.planted.push(Planted { path: hit.path.clone(), rule });
             }
@@ -75,8 +75,9 @@ fn judge(launch: &Launch, moves: &Moves, workspace: &Path, hit: &Match) -> Verdi
         let is_one = |known: &Known| known.identity.is_same(&now);
         // In a directory that was covered whole nothing can be made from inside.
         let is_covered = || covered(launch, workspace, &hit.path);
-        let was_there = launch.names.values().any(is_one) || is_covered();
-        return if was_there { Verdict::Stays } else { Verdict::Planted };
+        let is_hosts = || is_guarded(launch, &hit.path) || is_covered();
+        let was_there = launch.names.values().any(is_one);
+        return if was_there || is_hosts() { Verdict::Stays } else { Verdict::Planted };
     };
     if !known.identity.is_same(&now) {
         let has_no_mask = known.kind == Kind::Link && known.closure == Closure::Protected;
@@ -84,11 +85,19 @@ fn judge(launch: &Launch, moves: &Moves, workspace: &Path, hit: &Match) -> Verdi
             return Verdict::Planted;
         }
     }
-    let is_told = known.closure == Closure::Protected && hit.kind == Kind::File;
+    // What git itself writes there every day passes the guard, and the rest does not.
+    let is_gits = hit.path.file_name() == Some(OsStr::new("config"))
+        && hit.path.parent().is_some_and(|dir| launch.git_dirs.contains_key(&Raw::from(dir)));
+    let is_told = known.closure == Closure::Protected && hit.kind == Kind::File && !is_gits;
     if is_told && !known.content.is_same(&path, &metadata) {
         return Verdict::Changed;
     }
     Verdict::Stays
+}
+
+/// Whether `path` is a name in a directory that was guarded from the launch on.
+fn is_guarded(launch: &Launch, path: &Path) -> bool {
+    path.parent().is_some_and(|dir| launch.guarded.contains(&Raw::from(dir)))
 }
 
 /// Whether `path` is in a directory that was covered as a whole and is the same.

@@ -55,6 +55,8 @@ pub struct Launch {
     hide: Vec<Vec<String>>,
     protect: Vec<Vec<String>>,
     hooks: BTreeSet<Raw>,
+    /// Directories in which names are guarded.
+    pub(super) guarded: BTreeSet<Raw>,
     pub(super) names: BTreeMap<Raw, Known>,
     /// The directories above the names.
     pub(super) above: BTreeMap<Raw, Identity>,
@@ -124,12 +126,14 @@ impl Launch {
         workspace: &Path,
         files: &FileRules,
         survey: &Survey,
+        guarded: &BTreeSet<PathBuf>,
         pid_1: Process,
     ) -> Result<(), RecordError> {
         let mut file = state.create_beside(run, NAME).map_err(RecordError::State)?;
         // The kernel stamps the workspace's files by the same clock.
         let stamp = file.metadata().map_err(RecordError::File)?;
-        let mut launch = Self::look(workspace, files, survey, pid_1).map_err(RecordError::Look)?;
+        let mut launch =
+            Self::look(workspace, files, survey, guarded, pid_1).map_err(RecordError::Look)?;
         launch.taken = (stamp.ctime(), stamp.ctime_nsec());
         let words = postcard::to_stdvec(&launch)
             .map_err(|error| RecordError::File(io::Error::other(error)))?;
@@ -141,6 +145,7 @@ impl Launch {
         workspace: &Path,
         files: &FileRules,
         survey: &Survey,
+        guarded: &BTreeSet<PathBuf>,
         pid_1: Process,
     ) -> io::Result<Self> {
         let identity = |path: &Path| {
@@ -172,6 +177,7 @@ impl Launch {
             hide: typed(&files.hide),
             protect: typed(&files.protect),
             hooks: survey.hooks.iter().map(|path| Raw::from(path.as_path())).collect(),
+            guarded: guarded.iter().map(|path| Raw::from(path.as_path())).collect(),
             above: above.filter_map(identity).collect(),
             git_dirs: sights.git_dirs.iter().filter_map(|path| identity(path)).collect(),
             pointers: sights.pointers.iter().filter_map(pointer).collect(),

@@ -1,6 +1,7 @@
 //! The inspection of a workspace in which a test plays the agent.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -38,6 +39,7 @@ fn rules() -> FileRules {
             ".vscode/**",
             "links/**",
             "./.mcp.json",
+            "**/rules.toml",
         ]),
         ..FileRules::default()
     }
@@ -56,7 +58,7 @@ impl Run {
             Ledger::open(&state, run.clone(), Clock::system(), Redactions::none()).unwrap();
         let survey = scan(&work, &rules()).unwrap();
         let dead = Process::dead();
-        Launch::keep(&state, &run, &work, &rules(), &survey, dead).unwrap();
+        Launch::keep(&state, &run, &work, &rules(), &survey, &BTreeSet::new(), dead).unwrap();
         Self { root, state, run, _ledger: ledger }
     }
 
@@ -142,6 +144,8 @@ fn what_was_not_there_is_moved_away() {
     run.put(".git/commondir", "../evil");
     run.put(".vscode/deep/tasks.json", "{}");
     run.put("infra/main.tf", "x");
+    run.put("sub/rules.toml", "x");
+    // A hidden name is the host's: an agent gains nothing by making one.
     run.put("sub/.env", "x");
     run.put("sub/.env.example", "y");
     run.put("sub/.mcp.json", "{}");
@@ -154,7 +158,7 @@ fn what_was_not_there_is_moved_away() {
         rule(".mcp.json", "./.mcp.json"),
         rule(".vscode", ".vscode/**"),
         rule("infra", "infra/**"),
-        rule("sub/.env", "**/.env"),
+        rule("sub/rules.toml", "**/rules.toml"),
     ];
     assert_eq!(run.inspected(), (BTreeMap::from(expected), vec![]));
     let kept = run.root.path().join("state/quarantine/20261130-161200-000001");
@@ -193,26 +197,26 @@ fn what_the_host_saved_meanwhile_stays() {
 #[test]
 fn a_path_that_was_moved_away_and_made_again_is_planted() {
     let run = Run::after(|work| {
-        put(work, "a/b/.env", "secret");
+        put(work, "a/b/rules.toml", "mine");
         repository(work, "repo/.git");
         put(work, "repo/.git/hooks/x", "mine");
         put(work, "repo/.git/config", "[user]\nname = me\n");
     });
     fs::rename(run.work("a"), run.work("z")).unwrap();
-    run.put("a/b/.env", "evil");
+    run.put("a/b/rules.toml", "evil");
     fs::rename(run.work("repo/.git"), run.work("repo/away")).unwrap();
     repository(&run.work(""), "repo/.git");
     run.put("repo/.git/hooks/x", "evil");
     run.put("repo/.git/config", "[core]\nfsmonitor = evil\n");
     let (moved, told) = run.inspected();
     let moved: Vec<String> = moved.into_keys().collect();
-    assert_eq!(moved, ["a/b/.env", "repo/.git/config", "repo/.git/hooks"]);
+    assert_eq!(moved, ["a/b/rules.toml", "repo/.git/config", "repo/.git/hooks"]);
     let expected = [
         alert("protected_moved", "a is now z"),
         alert("protected_moved", "repo/.git is now repo/away"),
     ];
     assert_eq!(told, expected);
-    assert_eq!(fs::read_to_string(run.work("z/b/.env")).unwrap(), "secret");
+    assert_eq!(fs::read_to_string(run.work("z/b/rules.toml")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(run.work("repo/away/hooks/x")).unwrap(), "mine");
 }
 
@@ -284,16 +288,16 @@ fn a_closed_directory_hides_nothing_and_stays_closed() {
     let run = Run::after(|work| put(work, "mine/x", "x"));
     // More than one thread looks at a large tree, and begins anew.
     (0..3000).for_each(|number| run.put(&format!("many/{number}"), ""));
-    run.put("shut/inner/.env", "evil");
+    run.put("shut/inner/rules.toml", "evil");
     symlink("/etc", run.work("shut/inner/link")).unwrap();
-    run.put("mine/.env", "evil");
+    run.put("mine/rules.toml", "evil");
     let close = |name: &str| {
         fs::set_permissions(run.work(name), Permissions::from_mode(0o000)).unwrap();
     };
     ["shut/inner", "shut", "mine"].into_iter().for_each(close);
     let told = vec![alert("link_leaves_workspace", "shut/inner/link -> /etc")];
     let (moved, said) = run.inspected();
-    assert_eq!(moved.into_keys().collect::<Vec<_>>(), ["mine/.env", "shut/inner/.env"]);
+    assert_eq!(moved.into_keys().collect::<Vec<_>>(), ["mine/rules.toml", "shut/inner/rules.toml"]);
     assert_eq!(said, told);
     let mode =
         |name: &str| fs::symlink_metadata(run.work(name)).unwrap().permissions().mode() & 0o777;
@@ -312,17 +316,17 @@ fn names_of_any_kind_are_moved_and_told() {
     let odd = std::ffi::OsStr::from_bytes(b"o\xff\n\x1b[2Jd");
     let long = "n".repeat(255);
     fs::create_dir(run.work("").join(odd)).unwrap();
-    fs::write(run.work("").join(odd).join(".env"), "x").unwrap();
-    run.put(&format!("{long}/.env"), "x");
-    nix::unistd::mkfifo(&run.work(".env"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    fs::create_dir(run.work(".env.d")).unwrap();
+    fs::write(run.work("").join(odd).join("rules.toml"), "x").unwrap();
+    run.put(&format!("{long}/rules.toml"), "x");
+    nix::unistd::mkfifo(&run.work("rules.toml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::create_dir_all(run.work("d/rules.toml")).unwrap();
     assert_eq!(
         run.moved(),
         [
-            ".env".to_owned(),
-            ".env.d".into(),
-            format!("{long}/.env"),
-            "o\u{fffd}\n\u{1b}[2Jd/.env".into()
+            "d/rules.toml".to_owned(),
+            format!("{long}/rules.toml"),
+            "o\u{fffd}\n\u{1b}[2Jd/rules.toml".into(),
+            "rules.toml".into(),
         ]
     );
     assert!(run.root.path().join("state/quarantine/20261130-161200-000001").join(odd).exists());

@@ -9,7 +9,7 @@ use kvro_sandbox::{Command, Guarded, Mask, MaskKind, Mount, Owner, Plan, Resourc
 use super::certificates::Bundle;
 use super::environment::{environment, home, logical_directory};
 use super::etc::etc;
-use super::guard::is_view;
+use super::guard::shows;
 use super::identity::Person;
 use super::layers::{LayerError, Layers};
 use super::system;
@@ -84,9 +84,9 @@ pub fn compose(from: Ingredients<'_>) -> Result<Plan, LayerError> {
     })
 }
 
-/// The masks, without those over guarded directories: what is protected is read-only there anyway.
+/// The masks that the view leaves to be made: it shows what is protected read-only by itself.
 fn masks_beside(masks: Vec<Mask>, guard: &Guarded) -> Vec<Mask> {
-    let needed = |mask: &Mask| mask.kind != MaskKind::Protected || !is_view(guard, &mask.target);
+    let needed = |mask: &Mask| mask.kind != MaskKind::Protected || !shows(guard, &mask.target);
     masks.into_iter().filter(needed).collect()
 }
 

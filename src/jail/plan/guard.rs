@@ -8,8 +8,9 @@ use std::sync::Arc;
 use globset::{GlobSet, GlobSetBuilder};
 use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 
+use crate::git::{self, Effect};
 use crate::policy::FileRules;
-use crate::workspace::{FEW, Match, Matches, look};
+use crate::workspace::{FEW, Match, Matches, is_git_dir, look, read_small};
 
 /// The policy over names in the workspace.
 #[derive(Debug, Clone)]
@@ -24,6 +25,10 @@ struct Inner {
     /// Directories that lead to names which patterns spell out.
     leads: BTreeSet<PathBuf>,
 }
+
+/// What git writes its configuration to, and under which name first.
+const CONFIG: &str = "config";
+const CONFIG_LOCK: &str = "config.lock";
 
 impl ClosedNames {
     /// `files` are the rules as they hold in `workspace`, its repositories taken in.
@@ -60,8 +65,25 @@ impl Names for ClosedNames {
         if inner.leads.contains(path) { Standing::Leads } else { Standing::Open }
     }
 
-    fn replacement(&self, _from: &Path, _to: &Path) -> Option<Vec<u8>> {
-        None
+    /// A repository's configuration may change where git itself writes it every day.
+    fn replacement(&self, from: &Path, to: &Path) -> Option<Vec<u8>> {
+        let inner = &*self.0;
+        let is_lock = from.parent() == to.parent() && from.file_name()? == CONFIG_LOCK;
+        if !is_lock || to.file_name()? != CONFIG || self.standing(to) != Standing::Protected {
+            return None;
+        }
+        let is_repository = to.parent().is_some_and(|dir| is_git_dir(&inner.workspace.join(dir)));
+        if !is_repository {
+            return None;
+        }
+        let read = |path: &Path| {
+            let path = inner.workspace.join(path);
+            let is_file = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
+            if is_file { read_small(&path).ok() } else { None }
+        };
+        let after = read(from)?;
+        let changes = git::changes(&read(to)?, &after).ok()?;
+        changes.iter().all(|change| change.effect == Effect::Harmless).then_some(after)
     }
 
     fn views(&self, dir: &Path) -> Vec<PathBuf> {
@@ -136,9 +158,9 @@ fn shown(
     shown.collect()
 }
 
-/// Whether the mask over `path` is the guard's own business: a guarded directory is read-only by
-/// itself.
-pub(super) fn is_view(guarded: &Guarded, path: &Path) -> bool {
+/// Whether `path` is a guarded directory, or a name in one.
+pub(super) fn shows(guarded: &Guarded, path: &Path) -> bool {
+    let is_view = |path: &Path| guarded.views.iter().any(|view| view.path == path);
     path.strip_prefix(&guarded.root)
-        .is_ok_and(|path| guarded.views.iter().any(|view| view.path == path))
+        .is_ok_and(|path| is_view(path) || path.parent().is_some_and(is_view))
 }

@@ -1,9 +1,9 @@
 //! `--dry-run`: the plan as a person reads it, and nothing run.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use kvro_sandbox::{MaskKind, Mount, Plan, Stretch, refused_calls};
+use kvro_sandbox::{MaskKind, Mount, Plan, ShownAs, Stretch, refused_calls};
 
 use super::kit::Kit;
 use super::story::Request;
@@ -47,6 +47,16 @@ fn print(request: &Request<'_>, plan: &Plan, out: &mut dyn Write) -> std::io::Re
             MaskKind::Protected => "protected",
         };
         writeln!(out, "  {how:<11}{}", harmless(&mask.target.to_string_lossy()))?;
+    }
+    for guarded in &plan.guard {
+        for view in &guarded.views {
+            let dir: PathBuf = guarded.root.join(&view.path).components().collect();
+            let names = view.names.iter().filter(|shown| shown.shown == ShownAs::Protected);
+            for path in names.map(|shown| dir.join(&shown.name)) {
+                writeln!(out, "  protected  {}", harmless(&path.to_string_lossy()))?;
+            }
+            writeln!(out, "  guarded    {}", harmless(&dir.to_string_lossy()))?;
+        }
     }
     writeln!(out, "\nnetwork    {}, door on {:?}", policy.net.mode, plan.door_ports)?;
     for entry in &policy.net.allow {

@@ -122,7 +122,7 @@ fn tell(
     let streams = streams();
     let launched = bring_up(request, &kit, layers, streams, early, desk)?;
     debug!("the jail is made");
-    let kept = keep_launch(request, desk.state, kit.survey, &launched.starting)?;
+    let kept = keep_launch(request, desk.state, kit.survey, &launched)?;
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
     let applied = recorder.durable(Actor::Sandbox, applied);
     degraded(&launched, recorder);
@@ -174,16 +174,18 @@ fn keep_launch(
     request: &Request<'_>,
     state: &StateDir,
     survey: Survey,
-    starting: &Starting,
+    launched: &Launched,
 ) -> Result<Keeping, Failure> {
-    let pid_1 = Process::of(starting.jail.pidfd());
+    let pid_1 = Process::of(launched.starting.jail.pidfd());
     let pid_1 = pid_1.context("cannot tell the jail's pid 1").map_err(Failure::setup)?;
     let (state, run) = (state.clone(), request.run.clone());
     let workspace = request.workspace.to_owned();
     let files = request.loaded.policy.files.clone();
+    let views = launched.plan.guard.iter().flat_map(|guarded| &guarded.views);
+    let guarded = views.map(|view| view.path.clone()).collect();
     thread::Builder::new()
         .name("launch-record".to_owned())
-        .spawn(move || Launch::keep(&state, &run, &workspace, &files, &survey, pid_1))
+        .spawn(move || Launch::keep(&state, &run, &workspace, &files, &survey, &guarded, pid_1))
         .map(|keeping| Keeping(Some(keeping)))
         .map_err(Failure::setup)
 }

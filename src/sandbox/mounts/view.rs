@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use super::build::tmpfs_tree;
 use super::root::Root;
 use crate::guard::Tree;
-use crate::plan::{Guarded, ShownAs, View};
+use crate::plan::{Guarded, ShownAs, Stretch, View};
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, MountAttributes};
 
@@ -37,16 +37,17 @@ fn cover(root: &Root, guarded: &Guarded) -> io::Result<Tree> {
 /// Room for the places of a few hundred thousand names.
 const VIEW_BYTES: u64 = 256 << 20;
 
+// Defence::ProtectedMask: files::agent_cannot_rename_a_protected_file.
 fn fill(tree: &Tree, view: &View) -> io::Result<()> {
     tree.make_view(&view.path)?;
     for shown in &view.names {
         let name = shown.name.as_os_str();
         // What is gone by now is not shown; what is new is looked at when the guard starts.
         let Some(real) = tree.real(&view.path, name)? else { continue };
-        if shown.shown == ShownAs::Covered {
-            tree.reserve(&view.path, name, &real)?;
-        } else {
-            tree.show(&view.path, name, &real, view.stretch)?;
+        match shown.shown {
+            ShownAs::Open => tree.show(&view.path, name, &real, view.stretch)?,
+            ShownAs::Protected => tree.show(&view.path, name, &real, Stretch::ReadOnly)?,
+            ShownAs::Covered => tree.reserve(&view.path, name, &real)?,
         }
     }
     Ok(())
