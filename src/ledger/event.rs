@@ -78,6 +78,12 @@ pub enum Event {
     KillRequested(KillRequested),
     #[serde(rename = "kill.completed")]
     KillCompleted(KillCompleted),
+    #[serde(rename = "process.started")]
+    ProcessStarted(ProcessStarted),
+    #[serde(rename = "process.exited")]
+    ProcessExited(ProcessExited),
+    #[serde(rename = "recording.missed")]
+    RecordingMissed(RecordingMissed),
     #[serde(rename = "alert.raised")]
     AlertRaised(AlertRaised),
     #[serde(rename = "ledger.recovered")]
@@ -481,6 +487,92 @@ pub struct KillCompleted {
     /// The signal that it took: `SIGTERM` or `SIGKILL`.
     pub signal: String,
     pub duration_ms: u64,
+}
+
+/// A process came to be, or runs another program from now on; seen by the kernel.
+///
+/// It is recorded up to a moment after it happened: `process.creation.time` says when it did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStarted {
+    /// Counts the run's processes from 1; ties all events of one process together, where a pid
+    /// may come back for another. A process that replaces its program has several of this event.
+    pub process: u64,
+    /// The number of the parent; `None` for a child of the jail's pid 1.
+    pub parent: Option<u64>,
+    /// Inside the jail.
+    #[serde(rename = "process.pid")]
+    pub pid: u32,
+    #[serde(rename = "process.parent_pid")]
+    pub parent_pid: u32,
+    pub by: StartedBy,
+    /// The real path of what runs, as the jail sees it; `None` after a fork, and where it could
+    /// not be read. Of a script this is its interpreter.
+    #[serde(rename = "process.executable.path")]
+    pub executable: Option<String>,
+    /// Of the executable; `None` where it could not be read, or changed since.
+    #[serde(rename = "process.executable.sha256")]
+    pub sha256: Option<String>,
+    /// As the kernel gave them to the program; whole arguments, the first ones of very many.
+    #[serde(rename = "process.command_args")]
+    pub args: Vec<String>,
+    /// The bytes of the arguments that are left out.
+    pub omitted_args_bytes: u64,
+    /// Where it was started.
+    #[serde(rename = "process.working_directory")]
+    pub cwd: Option<String>,
+    /// RFC 3339.
+    #[serde(rename = "process.creation.time")]
+    pub time: String,
+}
+
+/// How a process came to run what it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartedBy {
+    /// It goes on with its parent's program.
+    Fork,
+    Exec,
+}
+
+/// A recorded process ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessExited {
+    pub process: u64,
+    #[serde(rename = "process.pid")]
+    pub pid: u32,
+    #[serde(flatten)]
+    pub end: ProcessEnd,
+    /// RFC 3339.
+    #[serde(rename = "process.exit.time")]
+    pub time: String,
+}
+
+/// What the kernel told the parent of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum ProcessEnd {
+    Exited {
+        #[serde(rename = "process.exit.code")]
+        code: u8,
+    },
+    Signaled {
+        /// `SIGKILL`, …; `signal 34` for one without a name.
+        signal: String,
+    },
+    /// The kernel did not tell. Never guessed.
+    Unknown,
+}
+
+/// Something happened that is not on record, this many times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordingMissed {
+    /// The event that there would be: `process.started`, or `process.exited` for an end that is
+    /// not known.
+    pub what: String,
+    /// A stable code: `unconfirmed` when something was gone before it could be seen, `too_many`
+    /// at once, `unreadable`, `too_fast` for the record.
+    pub reason: String,
+    pub count: u64,
 }
 
 /// Something a person should look at.

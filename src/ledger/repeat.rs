@@ -74,6 +74,9 @@ impl Subject {
             | Event::LimitReached(_)
             | Event::KillRequested(_)
             | Event::KillCompleted(_)
+            | Event::ProcessStarted(_)
+            | Event::ProcessExited(_)
+            | Event::RecordingMissed(_)
             | Event::AlertRaised(_)
             | Event::LedgerRecovered(_)
             | Event::Repeated(_) => return None,

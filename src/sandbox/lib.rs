@@ -32,7 +32,9 @@ pub use landlock::{abi as landlock_abi, missing as landlock_missing};
 pub use launch::{Door, LaunchError, Stage, Starting};
 pub use limits::{Confinement, Resources};
 pub use observe::{
-    Attempt, LastLook, Late, Names, Observation, Observer, RefusedConnect, RefusedName, Wall,
+    Attempt, LastLook, Late, MissedProcesses, Names, Observation, Observer, ProcessEnd,
+    ProcessExited, ProcessSeen, ProcessStarted, RefusedConnect, RefusedName, StartedBy, Wall,
+    WhyMissed,
 };
 pub use plan::{
     Command, Content, Guarded, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown, ShownAs,

@@ -105,7 +105,15 @@ fn what_is_on_record_is_listed_shown_and_verified() {
         .iter()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].as_str().unwrap().into())
         .collect();
-    assert_eq!(events, ["run.started", "isolation.applied", "door.opened", "run.ended"]);
+    let expected = [
+        "run.started",
+        "isolation.applied",
+        "door.opened",
+        "process.started",
+        "process.exited",
+        "run.ended",
+    ];
+    assert_eq!(events, expected);
     let tail = world.call(&["ledger", "tail"]);
     assert_eq!((tail.code, tail.text().contains("run.ended")), (0, true), "{tail:?}");
     // One report, whether it was written at the end or is read again later.

@@ -16,6 +16,7 @@ mod leftovers;
 mod mistakes;
 mod person;
 mod planted;
+mod processes;
 mod quarantine;
 mod resolvers;
 mod secrets;

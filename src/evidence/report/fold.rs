@@ -1,5 +1,7 @@
 //! The fold itself: one entry after the other, in the order of the chain.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use kvro_ledger::event::{
     AlertRaised, CallKind, EndedBy, HiddenExposed, InferenceSettled, IsolationDegraded, RunEnded,
@@ -7,6 +9,7 @@ use kvro_ledger::event::{
 };
 use kvro_ledger::{Entry, Event};
 
+use crate::processes::{Missed, add_missed};
 use crate::report::refusals::Refusals;
 use crate::report::spend::{Spend, Trust};
 use crate::report::{Alert, Latency, RunReport, Tokens};
@@ -29,6 +32,8 @@ pub(super) struct Fold {
     first_bytes: Vec<u64>,
     refusals: Refusals,
     quarantined: Vec<String>,
+    processes: HashSet<u64>,
+    missed: Vec<Missed>,
     alerts: Vec<Alert>,
 }
 
@@ -61,6 +66,9 @@ impl Fold {
                 let detail = format!("{path} may have been read before it was hidden");
                 self.alerts.push(Alert { what: "fs.exposed".to_owned(), detail });
             }
+            // One that runs several programs is one.
+            Event::ProcessStarted(started) => drop(self.processes.insert(started.process)),
+            Event::RecordingMissed(missed) => add_missed(&mut self.missed, missed),
             // Refusals are taken above; the rest says nothing that a report shows.
             Event::HiddenOpened(_)
             | Event::NameRefused(_)
@@ -79,6 +87,7 @@ impl Fold {
             | Event::LimitReached(_)
             | Event::KillRequested(_)
             | Event::KillCompleted(_)
+            | Event::ProcessExited(_)
             | Event::Repeated(_) => {}
         }
     }
@@ -128,6 +137,8 @@ impl Fold {
             hidden_opened: self.refusals.hidden.into_iter().map(|opened| opened.path).collect(),
             hidden_opens,
             quarantined: self.quarantined,
+            processes: self.processes.len() as u64,
+            missed: self.missed,
             alerts: self.alerts,
         }
     }

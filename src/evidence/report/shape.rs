@@ -5,6 +5,7 @@ use kvro_ledger::Entry;
 use kvro_ledger::event::{Cost, EndedBy};
 use serde::{Deserialize, Serialize};
 
+use crate::processes::Missed;
 use crate::report::fold::Fold;
 use crate::report::{Latency, Refused};
 
@@ -44,6 +45,10 @@ pub struct RunReport {
     /// How often, all together.
     pub hidden_opens: u64,
     pub quarantined: Vec<String>,
+    /// How many processes are on record.
+    pub processes: u64,
+    /// What is not on record, and why.
+    pub missed: Vec<Missed>,
     pub alerts: Vec<Alert>,
 }
 

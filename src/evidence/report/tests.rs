@@ -193,6 +193,8 @@ fn a_whole_run_reads_as_its_public_json() {
         "hidden_opened": [".env", "infra/.env"],
         "hidden_opens": 8,
         "quarantined": [],
+        "processes": 0,
+        "missed": [],
         "alerts": [{"what": "w", "detail": "d"}],
     });
     assert_eq!(serde_json::to_value(&found).unwrap(), expected);

@@ -26,6 +26,10 @@ pub fn summary(report: &RunReport, style: Style) -> String {
     let mut lines = vec![end(report, style), usage(report)];
     lines.extend(refused(&report.refused));
     lines.extend(hidden(report));
+    lines.extend(report.missed.iter().map(|missed| {
+        let (what, reason) = (harmless(&missed.what), harmless(&missed.reason));
+        style.loud(&format!("not on record: {} {what} ({reason})", grouped(missed.count)))
+    }));
     lines.extend(report.degraded.iter().map(|layer| format!("without {}", harmless(layer))));
     lines.extend(quarantined(report).map(|line| style.loud(&line)));
     lines.extend(alerts(&report.alerts).iter().map(|line| style.loud(line)));

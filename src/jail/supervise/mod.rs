@@ -3,6 +3,7 @@
 mod control;
 mod ending;
 mod outcome;
+mod processes;
 mod session;
 mod signals;
 mod terminal;

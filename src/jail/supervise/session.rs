@@ -12,7 +12,7 @@ use kvro_ledger::event::{
     EgressAttempted, EndedBy, HiddenExposed, HiddenOpened, IsolationDegraded, KillCompleted,
     KillRequested, NameRefused,
 };
-use kvro_ledger::{Actor, Event, Recorder};
+use kvro_ledger::{Actor, Clock, Event, Recorder};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
     Attempt, Ended, Guarded, Jail, JailEvent, Late, LaunchError, Mask, Observation, Observer,
@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use super::control::{Control, Status};
 use super::ending::{Cause, EndRequests};
 use super::outcome::Outcome;
+use super::processes::ProcessRecord;
 use super::signals::{self, Arrived, Signals, Wish};
 use super::terminal::{Relay, Streams};
 use crate::plan::ClosedNames;
@@ -69,7 +70,8 @@ pub async fn live(
         (guard, guarded, names)
     });
     let wall = Wall { tap: sockets.tap, decoys, masks, calls, names, door_ports };
-    let observer = Observer::start(wall, see)?;
+    let (processes, tell) = ProcessRecord::start(recorder.clone(), Clock::system())?;
+    let observer = Observer::start(wall, see, tell)?;
     let relay = terminal.map(|master| Relay::start(master, session.streams)).transpose()?;
     let control = Control::open(run_dir)?;
     let kill_by_user = || ends.now(Cause::User("somebody asked for the end of the run".to_owned()));
@@ -78,6 +80,7 @@ pub async fn live(
     let mut run = Run {
         jail,
         observer: Some(observer),
+        processes,
         relay,
         recorder,
         ends: ends.clone(),
@@ -148,6 +151,7 @@ enum Phase {
 struct Run<'s> {
     jail: Arc<Jail>,
     observer: Option<Observer>,
+    processes: ProcessRecord,
     relay: Option<Relay>,
     recorder: Recorder,
     ends: EndRequests,
@@ -305,6 +309,7 @@ impl Run<'_> {
             }
             last_look.wait();
         }
+        self.processes.finish();
         let (since, signal) = match self.phase {
             Phase::Running => (None, ""),
             Phase::Ending { since } => (Some(since), "SIGTERM"),

@@ -9,11 +9,12 @@
 //! memory meanwhile. It gains a connection to a listener inside its own jail and nothing else: there
 //! is no route out. The tap sees such a connection all the same.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 
+use super::procfs;
 use crate::sys::{self, Notification, Notifier, Verdict};
 
 /// A connection that was refused before a packet left.
@@ -51,7 +52,8 @@ pub(super) fn judge(
         notifier.answer(asked, Verdict::Continue)?;
         return Ok(None);
     }
-    let (pid, command) = caller(asked.pid);
+    let pid = procfs::belongs(asked.pid).map(|belongs| belongs.inside);
+    let command = procfs::command(asked.pid);
     notifier.answer(asked, Verdict::Refuse(libc::ECONNREFUSED))?;
     Ok(Some(RefusedConnect { to, pid, command }))
 }
@@ -89,23 +91,8 @@ fn parse(bytes: &[u8]) -> Option<SocketAddr> {
 fn is_datagram(asked: &Notification) -> bool {
     let [socket, ..] = asked.args;
     let number = u32::try_from(socket).unwrap_or(u32::MAX).cast_signed();
-    let group = status_field(asked.pid, "Tgid:").unwrap_or(asked.pid);
+    let group = procfs::belongs(asked.pid).map_or(asked.pid, |belongs| belongs.process);
     sys::foreign_socket_type(group.cast_signed(), number).is_ok_and(|kind| kind == libc::SOCK_DGRAM)
-}
-
-/// The caller's pid inside the jail, and its command name.
-fn caller(thread: u32) -> (Option<u32>, Option<String>) {
-    let inside = status_field(thread, "NStgid:");
-    let command = fs::read_to_string(format!("/proc/{thread}/comm")).ok();
-    (inside, command.map(|name| name.trim_end().to_owned()))
-}
-
-/// The last number of a line of `/proc/PID/status` (proc_pid_status(5)): for namespaced fields,
-/// the innermost.
-fn status_field(thread: u32, name: &str) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().last()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -12,10 +13,12 @@ use nix::unistd::pipe2;
 use super::connects::{self, RefusedConnect};
 use super::decoys::DecoyWatch;
 use super::names::{Late, NameJudge, Names, RefusedName};
+use super::processes::{ProcessSeen, Tracker};
 use super::tap::{self, Attempt};
 use crate::guard::GuardHandle;
 use crate::plan::{Guarded, Mask, MaskKind};
-use crate::sys::{Notifier, Verdict};
+use crate::seccomp::Family;
+use crate::sys::{Notification, Notifier, Verdict};
 
 /// Something that was seen at the wall.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +45,7 @@ pub struct Wall<'w> {
     pub decoys: Option<OwnedFd>,
     /// The masks of the plan, which the decoys stand for.
     pub masks: &'w [Mask],
-    /// The system calls of the jail that wait for a verdict.
+    /// The system calls of the jail that wait for an answer.
     pub calls: OwnedFd,
     /// Who guards names, what it guards, and what the policy says of them.
     pub names: Option<(GuardHandle, &'w Guarded, Box<dyn Names>)>,
@@ -63,9 +66,13 @@ pub struct Observer {
 pub struct LastLook(JoinHandle<()>);
 
 impl Observer {
-    /// Watches `wall`; every watch is in place when this returns. `see` is called on the watching
-    /// thread, and dropped with it.
-    pub fn start(wall: Wall<'_>, see: impl Fn(Observation) + Send + 'static) -> io::Result<Self> {
+    /// Watches `wall`; every watch is in place when this returns. `see` and `tell` are called on the
+    /// watching thread, and dropped with it. Processes of the jail wait while `tell` is called.
+    pub fn start(
+        wall: Wall<'_>,
+        see: impl Fn(Observation) + Send + 'static,
+        tell: impl FnMut(ProcessSeen) + Send + 'static,
+    ) -> io::Result<Self> {
         let Wall { tap, decoys, masks, calls, names, door_ports } = wall;
         let hidden = masks.iter().enumerate().filter_map(|(place, mask)| match mask.kind {
             MaskKind::Hidden { .. } => Some(place),
@@ -73,11 +80,13 @@ impl Observer {
         });
         let decoys = decoys.map(|dir| DecoyWatch::new(dir.as_fd(), hidden)).transpose()?;
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
-        let names = names.map(|(guard, guarded, names)| NameJudge::new(guard, guarded, names));
+        let processes = Tracker::new(tell)?;
         let calls = Some(Notifier::new(calls));
-        let mut watch = Watch { tap, decoys, calls, names, door_ports };
+        let names = names.map(|(guard, guarded, names)| NameJudge::new(guard, guarded, names));
+        let mut watch = Watch { tap, decoys, calls, names, door_ports, processes };
         let watch = move || {
             let watched = watch.until(&stopped, &see);
+            watch.processes.finish();
             if watched.and_then(|()| tap::close(watch.tap)).is_err() {
                 see(Observation::Failed("the watch on the jail broke"));
             }
@@ -105,72 +114,95 @@ impl LastLook {
 /// So many packets are read before the other watches are looked at again.
 const AT_ONCE: usize = 64;
 
-struct Watch {
+struct Watch<T> {
     tap: OwnedFd,
     decoys: Option<DecoyWatch>,
     /// `None` when everybody under the filter is gone.
     calls: Option<Notifier>,
     names: Option<NameJudge>,
     door_ports: Vec<u16>,
+    processes: Tracker<T>,
 }
 
-/// What one wait came to.
+/// What one wait came to, for each that is waited for.
 struct Woken {
-    is_stopping: bool,
-    /// How the calls that wait stand.
+    stop: PollFlags,
+    tap: PollFlags,
+    processes: PollFlags,
+    decoys: PollFlags,
+    /// The guard has something to tell.
+    names: PollFlags,
     calls: PollFlags,
-    /// Something appeared on the host.
-    has_appeared: bool,
 }
 
-impl Watch {
+impl<T: FnMut(ProcessSeen)> Watch<T> {
     /// Tells `see` until `stopped` is closed and everything is told.
     fn until(&mut self, stopped: &OwnedFd, see: &impl Fn(Observation)) -> io::Result<()> {
         loop {
             let woken = self.wait(stopped)?;
+            if !woken.processes.is_empty() {
+                self.processes.take_exits()?;
+            }
             if woken.calls.contains(PollFlags::POLLIN) {
-                self.judge_one(see)?;
+                self.answer_one(see)?;
             } else if !woken.calls.is_empty() {
                 self.calls = None;
             }
             if let Some(names) = &mut self.names
-                && (woken.has_appeared || names.is_behind())
+                && (!woken.names.is_empty() || names.is_behind())
             {
                 for late in names.tend()? {
                     see(Observation::Late(late));
                 }
             }
-            for mask in self.decoys.as_ref().map_or_else(|| Ok(Vec::new()), DecoyWatch::opened)? {
-                see(Observation::DecoyOpened(mask));
+            self.processes.look_again(Instant::now());
+            if let Some(decoys) = self.decoys.as_ref().filter(|_| !woken.decoys.is_empty()) {
+                for mask in decoys.opened()? {
+                    see(Observation::DecoyOpened(mask));
+                }
             }
-            let is_drained = self.drain_tap(see)?;
-            if woken.is_stopping && is_drained {
+            let is_drained = woken.tap.is_empty() || self.drain_tap(see)?;
+            if !woken.stop.is_empty() && is_drained {
                 return Ok(());
             }
         }
     }
 
     fn wait(&self, stopped: &OwnedFd) -> io::Result<Woken> {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut waits = vec![
             PollFd::new(stopped.as_fd(), PollFlags::empty()),
-            PollFd::new(self.tap.as_fd(), PollFlags::POLLIN),
+            readable(self.tap.as_fd()),
+            readable(self.processes.as_fd()),
         ];
-        waits.extend(self.decoys.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        waits.extend(self.names.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        waits.extend(self.calls.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        while let Err(error) = poll(&mut waits, PollTimeout::NONE) {
+        waits.extend(self.decoys.iter().map(|decoys| readable(decoys.as_fd())));
+        waits.extend(self.names.iter().map(|names| readable(names.as_fd())));
+        waits.extend(self.calls.iter().map(|calls| readable(calls.as_fd())));
+        while let Err(error) = poll(&mut waits, self.patience()) {
             if error != Errno::EINTR {
                 return Err(error.into());
             }
         }
-        let is_stopping = waits[0].any().unwrap_or(true);
-        let calls = waits.last().filter(|_| self.calls.is_some());
         // Flags that are not known to us are an error of the descriptor.
-        let calls = calls.map(|fd| fd.revents().unwrap_or(PollFlags::POLLERR));
-        let at = 2 + usize::from(self.decoys.is_some());
-        let names = waits.get(at).filter(|_| self.names.is_some());
-        let has_appeared = names.is_some_and(|fd| fd.any().unwrap_or(true));
-        Ok(Woken { is_stopping, calls: calls.unwrap_or(PollFlags::empty()), has_appeared })
+        let mut seen = waits.iter().map(|wait| wait.revents().unwrap_or(PollFlags::POLLERR));
+        let mut next = |is_there: bool| is_there.then(|| seen.next()).flatten();
+        let mut next = |is_there| next(is_there).unwrap_or(PollFlags::empty());
+        Ok(Woken {
+            stop: next(true),
+            tap: next(true),
+            processes: next(true),
+            decoys: next(self.decoys.is_some()),
+            names: next(self.names.is_some()),
+            calls: next(self.calls.is_some()),
+        })
+    }
+
+    /// How long nobody needs a second look.
+    fn patience(&self) -> PollTimeout {
+        let Some(due) = self.processes.due() else { return PollTimeout::NONE };
+        let left = due.saturating_duration_since(Instant::now()).as_millis();
+        // Rounded up: who wakes too early waits again for nothing.
+        PollTimeout::try_from(left + 1).unwrap_or(PollTimeout::MAX)
     }
 
     /// Reads the tap; says whether that was all.
@@ -182,29 +214,55 @@ impl Watch {
         Ok(false)
     }
 
-    fn judge_one(&mut self, see: &impl Fn(Observation)) -> io::Result<()> {
+    fn answer_one(&mut self, see: &impl Fn(Observation)) -> io::Result<()> {
         let Some(notifier) = &self.calls else { return Ok(()) };
         match notifier.receive() {
-            Ok(asked) if NameJudge::is_about_names(asked.call) => {
-                let Some(names) = &mut self.names else {
-                    return notifier.answer(&asked, Verdict::Continue);
-                };
-                if let Some(refused) = names.answer(notifier, &asked)? {
-                    see(Observation::NameRefused(refused));
-                }
-                Ok(())
-            }
             Ok(asked) => {
-                if let Some(refused) = connects::judge(notifier, &asked, &self.door_ports)? {
-                    see(Observation::ConnectRefused(refused));
-                }
-                Ok(())
+                // A pid comes back only after its last owner is gone: hear of that first.
+                self.processes.take_exits()?;
+                self.answer(&asked, see)
             }
             // The caller died meanwhile, or a signal came.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
                 Ok(())
             }
             Err(other) => Err(other),
+        }
+    }
+
+    /// Answers one call, by what it is about.
+    fn answer(&mut self, asked: &Notification, see: &impl Fn(Observation)) -> io::Result<()> {
+        let Some(notifier) = &self.calls else { return Ok(()) };
+        match Family::of(asked.call) {
+            Some(Family::Connect) => {
+                if let Some(refused) = connects::judge(notifier, asked, &self.door_ports)? {
+                    see(Observation::ConnectRefused(refused));
+                }
+                Ok(())
+            }
+            Some(Family::Naming) => {
+                let Some(names) = &mut self.names else {
+                    return notifier.answer(asked, Verdict::Continue);
+                };
+                if let Some(refused) = names.answer(notifier, asked)? {
+                    see(Observation::NameRefused(refused));
+                }
+                Ok(())
+            }
+            Some(Family::Exec) => {
+                self.processes.exec_asked(asked.pid, || notifier.is_waiting(asked));
+                notifier.answer(asked, Verdict::Continue)
+            }
+            Some(Family::Begin) => {
+                self.processes.begun(asked.pid);
+                notifier.answer(asked, Verdict::Continue)
+            }
+            Some(Family::Exit) => {
+                self.processes.exit_asked(asked.pid, || notifier.is_waiting(asked));
+                notifier.answer(asked, Verdict::Continue)
+            }
+            // No filter of ours asks for another.
+            None => notifier.answer(asked, Verdict::Refuse(libc::ENOSYS)),
         }
     }
 }

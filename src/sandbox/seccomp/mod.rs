@@ -9,5 +9,5 @@ mod notify;
 mod table;
 
 pub(crate) use filter::install;
-pub(crate) use notify::{Names, install_notifying};
+pub(crate) use notify::{Family, Names, install_notifying};
 pub use table::{RefusedCall, refused_calls};

@@ -56,51 +56,90 @@ pub(super) fn install_entry_points() -> io::Result<()> {
     sys::install_filter(&filter)
 }
 
-/// A call that waits for the supervisor's verdict.
+/// What the supervisor does with a call that waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Judged: see `observe::connects`.
+    Connect,
+    /// Judged and done by the guard: see `observe::names`.
+    Naming,
+    /// Recorded: see `observe::processes`.
+    Exec,
+    /// What a program's C library calls before any code of the program's own, and not again: the
+    /// first moment at which it can be looked at.
+    Begin,
+    /// The last such moment.
+    Exit,
+}
+
+/// A call that waits for the supervisor.
 #[derive(Debug, Clone, Copy)]
 struct Waits {
-    call: i64,
+    call: libc::c_long,
+    family: Family,
     /// The argument with the flags of open(2): only calls that may create something wait.
     creating: Option<usize>,
 }
 
-const fn waits(call: i64) -> Waits {
-    Waits { call, creating: None }
+const fn waits(call: libc::c_long, family: Family) -> Waits {
+    Waits { call, family, creating: None }
 }
 
-/// Where a connection goes.
-const CONNECTING: &[Waits] = &[waits(libc::SYS_connect)];
+const fn names(call: libc::c_long) -> Waits {
+    waits(call, Family::Naming)
+}
+
+const fn creates(call: libc::c_long, flags: usize) -> Waits {
+    Waits { call, family: Family::Naming, creating: Some(flags) }
+}
+
+/// The calls that wait in every jail.
+const ALWAYS: &[Waits] = &[
+    waits(libc::SYS_connect, Family::Connect),
+    waits(libc::SYS_execve, Family::Exec),
+    waits(libc::SYS_execveat, Family::Exec),
+    waits(libc::SYS_set_tid_address, Family::Begin),
+    waits(libc::SYS_exit_group, Family::Exit),
+];
 
 /// What names come and go by. `openat2` has its flags in memory, which a filter cannot read.
 const NAMING: &[Waits] = &[
-    Waits { call: libc::SYS_openat, creating: Some(2) },
-    waits(libc::SYS_openat2),
-    waits(libc::SYS_mkdirat),
-    waits(libc::SYS_unlinkat),
-    waits(libc::SYS_renameat2),
-    waits(libc::SYS_linkat),
-    waits(libc::SYS_symlinkat),
-    waits(libc::SYS_mknodat),
-    waits(libc::SYS_renameat),
+    creates(libc::SYS_openat, 2),
+    names(libc::SYS_openat2),
+    names(libc::SYS_mkdirat),
+    names(libc::SYS_unlinkat),
+    names(libc::SYS_renameat2),
+    names(libc::SYS_linkat),
+    names(libc::SYS_symlinkat),
+    names(libc::SYS_mknodat),
+    names(libc::SYS_renameat),
     #[cfg(target_arch = "x86_64")]
-    Waits { call: libc::SYS_open, creating: Some(1) },
+    creates(libc::SYS_open, 1),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_creat),
+    names(libc::SYS_creat),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_mkdir),
+    names(libc::SYS_mkdir),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_rmdir),
+    names(libc::SYS_rmdir),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_unlink),
+    names(libc::SYS_unlink),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_rename),
+    names(libc::SYS_rename),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_link),
+    names(libc::SYS_link),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_symlink),
+    names(libc::SYS_symlink),
     #[cfg(target_arch = "x86_64")]
-    waits(libc::SYS_mknod),
+    names(libc::SYS_mknod),
 ];
+
+impl Family {
+    /// Whose the call number `call` is; `None` for one that no filter of ours notifies.
+    pub(crate) fn of(call: libc::c_long) -> Option<Self> {
+        let mut known = ALWAYS.iter().chain(NAMING);
+        known.find(|waits| waits.call == call).map(|waits| waits.family)
+    }
+}
 
 /// Whether names are guarded, so that calls about names wait as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,24 +148,25 @@ pub(crate) enum Names {
     Free,
 }
 
-/// Lets calls wait for the supervisor's verdict; returns where the questions arrive.
+/// Lets some calls wait for the supervisor; returns where they arrive.
 pub(crate) fn install_notifying(names: Names) -> io::Result<OwnedFd> {
+    sys::install_with_listener(&notifying(names).map_err(io::Error::other)?)
+}
+
+fn notifying(names: Names) -> Result<Vec<libc::sock_filter>, std::num::TryFromIntError> {
     let naming = match names {
         Names::Guarded => NAMING,
         Names::Free => &[],
     };
-    sys::install_with_listener(&notifying(CONNECTING.iter().chain(naming))?)
-}
-
-fn notifying<'w>(waits: impl Iterator<Item = &'w Waits>) -> io::Result<Vec<libc::sock_filter>> {
     let mut filter = vec![
         load(offset_of!(libc::seccomp_data, arch)),
+        // The other filters refuse what comes by a foreign entry point.
         instruction(EQUAL, 1, 0, NATIVE),
         instruction(RETURN, 0, 0, ALLOW),
+        load(offset_of!(libc::seccomp_data, nr)),
     ];
-    for &Waits { call, creating } in waits {
-        let call = u32::try_from(call).map_err(io::Error::other)?;
-        filter.push(load(offset_of!(libc::seccomp_data, nr)));
+    for Waits { call, creating, .. } in ALWAYS.iter().chain(naming) {
+        let call = u32::try_from(*call)?;
         match creating {
             None => {
                 filter.push(instruction(EQUAL, 0, 1, call));
@@ -144,4 +184,51 @@ fn notifying<'w>(waits: impl Iterator<Item = &'w Waits>) -> io::Result<Vec<libc:
     }
     filter.push(instruction(RETURN, 0, 0, ALLOW));
     Ok(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the filter as the kernel does; every argument is `arg`.
+    fn answer(names: Names, arch: u32, call: libc::c_long, arg: i32) -> u32 {
+        let (filter, mut at, mut loaded) = (notifying(names).unwrap(), 0, 0);
+        loop {
+            let step = filter[at];
+            at += 1;
+            match step.code {
+                LOAD if step.k == 4 => loaded = arch,
+                LOAD if step.k == 0 => loaded = u32::try_from(call).unwrap(),
+                LOAD => loaded = arg.cast_unsigned(),
+                EQUAL if loaded == step.k => at += usize::from(step.jt),
+                ANY_OF if loaded & step.k != 0 => at += usize::from(step.jt),
+                EQUAL | ANY_OF => at += usize::from(step.jf),
+                _ => return step.k,
+            }
+        }
+    }
+
+    #[test]
+    fn every_notified_call_waits_and_no_other() {
+        for call in 0..1000 {
+            let family = Family::of(call);
+            let expected = if family.is_some() { NOTIFY } else { ALLOW };
+            assert_eq!(
+                answer(Names::Guarded, NATIVE, call, libc::O_CREAT),
+                expected,
+                "call {call}"
+            );
+            let is_free = family.is_none_or(|family| family == Family::Naming);
+            let expected = if is_free { ALLOW } else { NOTIFY };
+            assert_eq!(answer(Names::Free, NATIVE, call, libc::O_CREAT), expected, "call {call}");
+            assert_eq!(answer(Names::Guarded, 0x4000_0003, call, 0), ALLOW, "foreign call {call}");
+        }
+    }
+
+    #[test]
+    fn an_open_that_creates_nothing_does_not_wait() {
+        for flags in [libc::O_RDONLY, libc::O_RDWR | libc::O_TRUNC | libc::O_CLOEXEC] {
+            assert_eq!(answer(Names::Guarded, NATIVE, libc::SYS_openat, flags), ALLOW);
+        }
+    }
 }

@@ -60,10 +60,10 @@ pub(crate) fn landlock_abi() -> io::Result<u32> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Notification {
     id: u64,
-    /// The caller, in this process's pid namespace; 0 when it is not visible from here.
+    /// The calling thread, in this process's pid namespace; 0 when it is not visible from here.
     pub(crate) pid: u32,
     /// The system call's number.
-    pub(crate) call: i64,
+    pub(crate) call: libc::c_long,
     pub(crate) args: [u64; 6],
 }
 

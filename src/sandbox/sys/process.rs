@@ -120,6 +120,27 @@ pub(crate) fn signal_pidfd(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Re
     Ok(())
 }
 
+/// Whether the process that `pidfd` stands for, perhaps a zombie, still has its pid.
+pub(crate) fn has_pid(pidfd: BorrowedFd<'_>) -> bool {
+    // Signal 0 sends nothing. A process that may not be signalled exists all the same.
+    !matches!(signal_pidfd(pidfd, 0), Err(error) if error.raw_os_error() == Some(libc::ESRCH))
+}
+
+/// The wait status of the process that `pidfd` stands for, once its parent has collected it.
+///
+/// `None` where the kernel does not tell: before that moment, and before Linux 6.15.
+pub(crate) fn wait_status(pidfd: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let asked = u64::from(libc::PIDFD_INFO_EXIT);
+    // SAFETY: `pidfd_info` is plain integers, for which all zeroes is a value.
+    let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
+    info.mask = asked;
+    // SAFETY: the request number carries the size of `pidfd_info`, which outlives the call.
+    check(unsafe {
+        libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, std::ptr::from_mut(&mut info))
+    })?;
+    Ok((info.mask & asked != 0).then_some(info.exit_code))
+}
+
 /// The type (`SOCK_STREAM`, …) of the socket that is number `number` of the process `pid`.
 pub(crate) fn foreign_socket_type(pid: libc::pid_t, number: i32) -> io::Result<libc::c_int> {
     let pidfd = open_pidfd(pid)?;

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use kvro_ledger::{RunId, StateDir};
 
-use crate::cli::ledger::{check, list, show};
+use crate::cli::ledger::{check, list, processes, show};
 use crate::report::harmless;
 
 /// Look at what is on record
@@ -35,6 +35,9 @@ enum LedgerCommand {
         /// Print the report of the run as JSON
         #[arg(long)]
         report: bool,
+        /// Print what ran, as a tree; with --json as a list
+        #[arg(long, conflicts_with = "report")]
+        processes: bool,
     },
     /// Show the last entries of a run
     Tail {
@@ -70,12 +73,14 @@ fn dispatch(command: &LedgerCommand, path: &Path, out: &mut dyn Write) -> anyhow
     match command {
         LedgerCommand::List { json: true } => list::as_json(existing(path)?.as_ref(), out)?,
         LedgerCommand::List { json: false } => list::as_table(existing(path)?.as_ref(), out)?,
-        LedgerCommand::Show { run, json, report } => {
+        LedgerCommand::Show { run, json, report, processes } => {
             let (state, run) = find(path, run)?;
-            match (json, report) {
-                (true, _) => show::as_json(&state, &run, out)?,
-                (false, true) => show::report(&state, &run, out)?,
-                (false, false) => show::entries(&state, &run, out)?,
+            match (processes, json, report) {
+                (true, true, _) => processes::as_json(&state, &run, out)?,
+                (true, false, _) => processes::as_tree(&state, &run, out)?,
+                (false, true, _) => show::as_json(&state, &run, out)?,
+                (false, false, true) => show::report(&state, &run, out)?,
+                (false, false, false) => show::entries(&state, &run, out)?,
             }
         }
         LedgerCommand::Tail { run, follow } => {

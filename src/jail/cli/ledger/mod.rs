@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod line;
 mod list;
+mod processes;
 mod show;
 #[cfg(test)]
 mod tests;

@@ -59,13 +59,6 @@ struct Shape {
     other: Option<(Option<usize>, usize)>,
 }
 
-impl Naming {
-    /// The kind of call that has the number `call`, its arguments left out.
-    pub(super) fn of(call: i64) -> Option<Self> {
-        shape(call, &[0; 6]).map(|shape| shape.naming)
-    }
-}
-
 impl Call {
     /// Reads the call of a notification; `None` for one that makes no name.
     pub(super) fn read(asked: &Notification) -> io::Result<Option<Self>> {

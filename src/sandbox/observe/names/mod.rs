@@ -94,11 +94,6 @@ impl NameJudge {
         Self { guard, root: guarded.root.clone(), views, names }
     }
 
-    /// Whether `call` is one that names come and go by.
-    pub(super) fn is_about_names(call: i64) -> bool {
-        Naming::of(call).is_some()
-    }
-
     /// Answers one notification; says what was refused.
     pub(super) fn answer(
         &mut self,
