@@ -26,7 +26,9 @@ const AT_ONCE: usize = 32;
 #[derive(Debug)]
 pub(super) struct FarWatch {
     inotify: Inotify,
-    suspects: GlobSet,
+    patterns: Vec<String>,
+    /// The patterns compiled, when they are first needed: the launch does not wait for it.
+    suspects: Option<GlobSet>,
     dirs: BTreeMap<WatchDescriptor, PathBuf>,
     /// Directories that are still to be looked through.
     left: VecDeque<PathBuf>,
@@ -45,16 +47,11 @@ pub(super) struct Found {
 
 impl FarWatch {
     /// A watch for names that match one of `patterns`, which are relative to the tree's root.
-    pub(super) fn new(patterns: &[String]) -> io::Result<Self> {
-        let mut suspects = GlobSetBuilder::new();
-        for pattern in patterns {
-            let mut glob = GlobBuilder::new(pattern);
-            glob.literal_separator(true).backslash_escape(true);
-            suspects.add(glob.build().map_err(io::Error::other)?);
-        }
+    pub(super) fn new(patterns: Vec<String>) -> io::Result<Self> {
         Ok(Self {
             inotify: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
-            suspects: suspects.build().map_err(io::Error::other)?,
+            patterns,
+            suspects: None,
             dirs: BTreeMap::new(),
             left: VecDeque::new(),
             is_full: false,
@@ -80,6 +77,7 @@ impl FarWatch {
         open: impl Fn(&Path) -> io::Result<OwnedFd>,
         is_guarded: impl Fn(&Path) -> bool,
     ) -> io::Result<Found> {
+        let suspects = compiled(&mut self.suspects, &self.patterns)?;
         let mut found = Found::default();
         for _ in 0..AT_ONCE {
             let Some(dir) = self.left.pop_front() else { break };
@@ -101,7 +99,7 @@ impl FarWatch {
             // After the watch is set, so that nothing falls between the two.
             for (name, is_dir) in list(&real) {
                 let at = At { dir: dir.clone(), name };
-                if self.suspects.is_match(at.path()) {
+                if suspects.is_match(at.path()) {
                     found.suspects.push(at.clone());
                 }
                 if is_dir && !is_guarded(&at.path()) {
@@ -119,6 +117,7 @@ impl FarWatch {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Found::default()),
             Err(other) => return Err(other.into()),
         };
+        let suspects = compiled(&mut self.suspects, &self.patterns)?;
         let mut found = Found::default();
         for event in events {
             if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
@@ -132,15 +131,28 @@ impl FarWatch {
             }
             let (Some(dir), Some(name)) = (self.dirs.get(&event.wd), event.name) else { continue };
             let at = At { dir: dir.clone(), name: name.into() };
-            if self.suspects.is_match(at.path()) {
+            if suspects.is_match(at.path()) {
                 found.suspects.push(at.clone());
             }
-            if event.mask.contains(AddWatchFlags::IN_ISDIR) {
-                self.add(at.path());
+            if event.mask.contains(AddWatchFlags::IN_ISDIR) && !self.is_full {
+                self.left.push_back(at.path());
             }
         }
         Ok(found)
     }
+}
+
+fn compiled<'s>(compiled: &'s mut Option<GlobSet>, patterns: &[String]) -> io::Result<&'s GlobSet> {
+    if compiled.is_none() {
+        let mut suspects = GlobSetBuilder::new();
+        for pattern in patterns {
+            let mut glob = GlobBuilder::new(pattern);
+            glob.literal_separator(true).backslash_escape(true);
+            suspects.add(glob.build().map_err(io::Error::other)?);
+        }
+        *compiled = Some(suspects.build().map_err(io::Error::other)?);
+    }
+    compiled.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 impl AsFd for FarWatch {
