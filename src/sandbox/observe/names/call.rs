@@ -153,3 +153,64 @@ fn legacy(call: i64, args: &[u64; 6]) -> Option<Shape> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `call` does, and which of its arguments its strings are.
+    fn read(call: i64, args: [u64; 6]) -> Option<(Naming, Strings)> {
+        shape(call, &args).map(|shape| (shape.naming, (shape.path, shape.other)))
+    }
+
+    type Strings = ((Option<usize>, usize), Option<(Option<usize>, usize)>);
+
+    #[test]
+    fn every_call_has_its_arguments_where_its_manual_says() {
+        let args = [10, 11, 12, 13, 14, 15];
+        let cases = [
+            (libc::SYS_openat, Naming::Open { flags: 12, mode: 13 }, ((Some(0), 1), None)),
+            (libc::SYS_mkdirat, Naming::MakeDir { mode: 12 }, ((Some(0), 1), None)),
+            (libc::SYS_mknodat, Naming::MakeNode { mode: 12 }, ((Some(0), 1), None)),
+            (libc::SYS_unlinkat, Naming::Remove { is_dir: false }, ((Some(0), 1), None)),
+            (libc::SYS_symlinkat, Naming::Symlink, ((Some(1), 2), Some((None, 0)))),
+            (libc::SYS_renameat, Naming::Rename { flags: 0 }, ((Some(0), 1), Some((Some(2), 3)))),
+            (libc::SYS_renameat2, Naming::Rename { flags: 14 }, ((Some(0), 1), Some((Some(2), 3)))),
+            (libc::SYS_linkat, Naming::Link { flags: 14 }, ((Some(0), 1), Some((Some(2), 3)))),
+        ];
+        for (call, naming, strings) in cases {
+            assert_eq!(read(call, args), Some((naming, strings)), "{call}");
+        }
+        assert_eq!(read(libc::SYS_read, args), None);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn older_calls_are_relative_to_the_working_directory() {
+        let args = [10, 11, 12, 13, 14, 15];
+        let create = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+        let cases = [
+            (libc::SYS_open, Naming::Open { flags: 11, mode: 12 }, ((None, 0), None)),
+            (libc::SYS_creat, Naming::Open { flags: create, mode: 11 }, ((None, 0), None)),
+            (libc::SYS_mkdir, Naming::MakeDir { mode: 11 }, ((None, 0), None)),
+            (libc::SYS_mknod, Naming::MakeNode { mode: 11 }, ((None, 0), None)),
+            (libc::SYS_rmdir, Naming::Remove { is_dir: true }, ((None, 0), None)),
+            (libc::SYS_unlink, Naming::Remove { is_dir: false }, ((None, 0), None)),
+            (libc::SYS_rename, Naming::Rename { flags: 0 }, ((None, 0), Some((None, 1)))),
+            (libc::SYS_link, Naming::Link { flags: 0 }, ((None, 0), Some((None, 1)))),
+            (libc::SYS_symlink, Naming::Symlink, ((None, 1), Some((None, 0)))),
+        ];
+        for (call, naming, strings) in cases {
+            assert_eq!(read(call, args), Some((naming, strings)), "{call}");
+        }
+    }
+
+    #[test]
+    fn the_upper_half_of_a_register_means_nothing_to_a_32_bit_argument() {
+        let dirty = |low: i32| u64::from(low.cast_unsigned()) | 0xdead_beef << 32;
+        let args = [0, 1, dirty(libc::AT_REMOVEDIR), 0, 0, 0];
+        let read = read(libc::SYS_unlinkat, args).map(|(naming, _)| naming);
+        assert_eq!(read, Some(Naming::Remove { is_dir: true }));
+        assert_eq!(low(dirty(libc::AT_FDCWD)).cast_signed(), libc::AT_FDCWD);
+    }
+}

@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::FdFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::FileStat;
 
 use crate::guard::{Answer, At, GuardHandle, Making, Standing, ToGuard};
 use crate::plan::Guarded;
 use crate::sys::{Notification, Notifier, Verdict};
 use call::{Call, Naming};
-use place::Place;
+use place::{Place, is_dir, is_link};
 
 /// What the policy says of names in the guarded tree. Paths are relative to its root.
 pub trait Names: fmt::Debug + Send {
@@ -211,10 +212,17 @@ impl NameJudge {
 
     fn rule(&self, pid: u32, call: Call) -> Ruling {
         let Call { naming, path, other } = call;
+        if let (Naming::Link { flags: 1.. }, Some(to)) = (naming, &other) {
+            let to = place::locate(pid, to.dir, &to.text);
+            return to.map_or(Ruling::GoOn, |to| self.rule_naming(&to));
+        }
         let Some(place) = place::locate(pid, path.dir, &path.text) else { return Ruling::GoOn };
         match naming {
             Naming::Open { flags, mode } => {
-                self.rule_making(pid, &place, Making::File { flags, mode })
+                let is_followed = flags & (libc::O_EXCL | libc::O_NOFOLLOW) == 0;
+                let place = if is_followed { place.followed(pid) } else { Some(place) };
+                let what = Making::File { flags, mode };
+                place.map_or(Ruling::GoOn, |place| self.rule_making(pid, &place, what))
             }
             Naming::MakeDir { mode } => {
                 let standing = Standing::Open;
@@ -240,9 +248,7 @@ impl NameJudge {
                 },
                 None => Ruling::GoOn,
             },
-            Naming::Link { flags } => match other {
-                // By descriptor or through a link: the view and the mounts refuse what they must.
-                _ if flags != 0 => Ruling::GoOn,
+            Naming::Link { .. } => match other {
                 Some(to) => match place::locate(pid, to.dir, &to.text) {
                     Some(to) => self.rule_linking(&place, &to),
                     None => Ruling::GoOn,
@@ -268,10 +274,15 @@ impl NameJudge {
             };
         }
         let standing = self.names.standing(&at.path());
-        if matches!(standing, Standing::Hidden | Standing::Protected) {
+        let leads_astray = matches!(what, Making::Symlink { .. }) && standing == Standing::Leads;
+        if leads_astray || matches!(standing, Standing::Hidden | Standing::Protected) {
             return Self::closed(&at, "create");
         }
         match &mut what {
+            Making::File { .. } if place.ends_in_slash => return Ruling::Refuse(libc::EISDIR),
+            Making::Symlink { .. } | Making::Node { .. } if place.ends_in_slash => {
+                return Ruling::Refuse(libc::ENOENT);
+            }
             Making::Dir { mode, standing: of_dir } => {
                 *mode &= !place::umask(pid);
                 // What was guarded once is guarded again.
@@ -283,17 +294,21 @@ impl NameJudge {
         Ruling::Ask(ToGuard::Make { at, what })
     }
 
-    fn rule_removing(&self, place: &Place, is_dir: bool) -> Ruling {
+    fn rule_removing(&self, place: &Place, of_dir: bool) -> Ruling {
         match self.place(place) {
             Where::Outside => Ruling::GoOn,
             Where::Free(at) if self.is_closed(&at) => Self::closed(&at, "remove"),
             Where::Free(_) => Ruling::GoOn,
             Where::Guarded(_) if place.stat().is_none() => Ruling::Refuse(libc::ENOENT),
             // A guarded directory goes like any other, once it is really empty.
-            Where::Guarded(at) if self.is_closed(&at) || self.is_view(&at) && !is_dir => {
+            Where::Guarded(at) if self.is_closed(&at) || self.is_view(&at) && !of_dir => {
                 Self::closed(&at, "remove")
             }
-            Where::Guarded(at) => Ruling::Ask(ToGuard::Remove { at, is_dir }),
+            Where::Guarded(_) if place.ends_in_slash && !of_dir => {
+                let is_dir = place.stat().is_some_and(|stat| is_dir(&stat));
+                Ruling::Refuse(if is_dir { libc::EISDIR } else { libc::ENOTDIR })
+            }
+            Where::Guarded(at) => Ruling::Ask(ToGuard::Remove { at, is_dir: of_dir }),
         }
     }
 
@@ -322,13 +337,18 @@ impl NameJudge {
                 return Self::closed(at, "rename");
             }
         }
-        let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        // What is in a directory would come to lie under names that may be closed.
-        if is_dir && self.names.standing(&to_at.path()) == Standing::Leads {
-            return Self::closed(&to_at, "rename");
+        let back = to.stat().filter(|_| flags & libc::RENAME_EXCHANGE != 0);
+        for (stat, at) in [(Some(&stat), &to_at), (back.as_ref(), &from_at)] {
+            if stat.is_some_and(|stat| self.brings_closed(stat, at)) {
+                return Self::closed(at, "rename");
+            }
         }
         if is_free {
             return Ruling::GoOn;
+        }
+        let comes = back.as_ref().unwrap_or(&stat);
+        if from.ends_in_slash && !is_dir(&stat) || to.ends_in_slash && !is_dir(comes) {
+            return Ruling::Refuse(libc::ENOTDIR);
         }
         if flags & libc::RENAME_WHITEOUT != 0 {
             return Ruling::Refuse(libc::EINVAL);
@@ -352,16 +372,39 @@ impl NameJudge {
                 return Self::closed(at, "link");
             }
         }
+        let Some(stat) = from.stat() else { return Ruling::Refuse(libc::ENOENT) };
+        if self.brings_closed(&stat, &to_at) {
+            return Self::closed(&to_at, "link");
+        }
         if is_free {
             return Ruling::GoOn;
         }
-        if from.stat().is_none() {
-            return Ruling::Refuse(libc::ENOENT);
+        if from.ends_in_slash && !is_dir(&stat) {
+            return Ruling::Refuse(libc::ENOTDIR);
         }
         if to.stat().is_some() {
             return Ruling::Refuse(libc::EEXIST);
         }
+        if to.ends_in_slash {
+            return Ruling::Refuse(libc::ENOENT);
+        }
         Ruling::Ask(ToGuard::Link { from: from_at, to: to_at })
+    }
+
+    /// A new name for what a descriptor or a link stands for: the kernel refuses it in a guarded
+    /// directory and across mounts, and knows nothing of names.
+    fn rule_naming(&self, to: &Place) -> Ruling {
+        match self.place(to) {
+            Where::Guarded(at) | Where::Free(at) if self.is_closed(&at) => {
+                Self::closed(&at, "link")
+            }
+            Where::Guarded(_) | Where::Free(_) | Where::Outside => Ruling::GoOn,
+        }
+    }
+
+    /// Whether what is in a directory, or where a link leads, would come to lie under closed names.
+    fn brings_closed(&self, stat: &FileStat, to: &At) -> bool {
+        (is_dir(stat) || is_link(stat)) && self.names.standing(&to.path()) == Standing::Leads
     }
 
     /// The mount that a free directory lies on: the name under its innermost guarded directory.
