@@ -12,6 +12,7 @@ mod far;
 mod handle;
 mod host;
 mod process;
+mod secrets;
 mod tree;
 mod wire;
 

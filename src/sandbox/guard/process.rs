@@ -17,6 +17,7 @@ use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
 use super::far::FarWatch;
 use super::host::{Changes, HostWatch};
+use super::secrets::Secrets;
 use super::tree::{Cover, Tree, is_kind};
 use super::wire::{At, FromGuard, Making, Standing, ToGuard};
 use crate::creds;
@@ -68,6 +69,8 @@ pub(crate) struct Guard {
     views: BTreeMap<PathBuf, Stretch>,
     /// Names that show a decoy, whatever is really there.
     covered: BTreeSet<PathBuf>,
+    /// What lies, or lay, at hidden names.
+    secrets: Secrets,
     /// Directories with a hidden name, where something new may be a secret on its way.
     secretive: BTreeSet<PathBuf>,
     /// What the supervisor was asked about.
@@ -97,6 +100,7 @@ impl Guard {
             far,
             views,
             covered,
+            secrets: Secrets::default(),
             secretive,
             asked: BTreeSet::new(),
             held: BTreeMap::new(),
@@ -226,7 +230,7 @@ impl Guard {
             return self.look_at_view(&path, real.as_ref(), channel);
         }
         if self.covered.contains(&path) {
-            return Ok(());
+            return real.map_or(Ok(()), |real| self.secrets.keep(&real));
         }
         let Some(real) = real else {
             self.held.remove(&at);
@@ -359,6 +363,10 @@ impl Guard {
         channel: &Channel,
     ) -> io::Result<()> {
         let name = at.name.as_os_str();
+        let real = self.tree.real(&at.dir, name)?;
+        if let (Standing::Hidden, Some(real)) = (standing, &real) {
+            self.secrets.keep(real)?;
+        }
         let Some(outer) = self.views.get(&at.dir).copied() else {
             return match standing {
                 Standing::Hidden => self.tree.cover(&at.dir, name, Cover::Decoy(LATE)),
@@ -374,9 +382,12 @@ impl Guard {
             Standing::Protected => Stretch::ReadOnly,
             Standing::Open | Standing::Leads => outer,
         };
-        let Some(real) = self.tree.real(&at.dir, name)? else {
+        let Some(real) = real else {
             return self.tree.hide(&at.dir, name);
         };
+        if self.secrets.is_one(&real)? {
+            return self.tree.hide(&at.dir, name);
+        }
         if views.is_empty() || !is_kind(&fstat(&real)?, libc::S_IFDIR) {
             self.tree.show(&at.dir, name, &real, stretch)?;
             self.far.add(at.path());
