@@ -458,4 +458,16 @@ mod tests {
         }
         assert!(matches!(parse("a[b"), Err(GlobError::Syntax(_))));
     }
+
+    #[test]
+    fn a_pattern_leads_through_the_directories_that_it_spells_out() {
+        let leads = |words: &[&str]| cover(words).leads().collect::<Vec<_>>();
+        let paths = |dirs: &[&str]| dirs.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(leads(&[".vscode/tasks.json"]), paths(&[".vscode"]));
+        assert_eq!(leads(&[".github/workflows/**"]), paths(&[".github"]));
+        assert_eq!(leads(&["a/b/c/d"]), paths(&["a", "a/b", "a/b/c"]));
+        assert_eq!(leads(&["mods/*/hook", "a/b{1,2}/c", "a/b[12]/c"]), paths(&["mods", "a", "a"]));
+        // What matches at any depth leads nowhere in particular, and what takes back leads nowhere.
+        assert_eq!(leads(&["**/.env", "*.pem", "infra/**", "!docs/public/key.pem"]), paths(&[]));
+    }
 }
