@@ -16,6 +16,7 @@ mod identity;
 mod area;
 mod cases;
 mod needs;
+mod photograph;
 mod planted;
 mod play;
 mod prisoner;
@@ -24,6 +25,7 @@ mod record;
 mod row;
 mod run;
 mod sources;
+mod talk;
 mod tools;
 mod world;
 

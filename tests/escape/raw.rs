@@ -5,8 +5,9 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -38,6 +39,13 @@ pub(crate) fn ignore(ignored: Signal) -> io::Result<()> {
     // SAFETY: no code of ours runs on the signal.
     unsafe { signal(ignored, SigHandler::SigIgn) }?;
     Ok(())
+}
+
+/// Lets everybody else's work come before this thread's and that of the threads it starts.
+pub(crate) fn give_way() -> io::Result<()> {
+    const LAST: i32 = 19;
+    // SAFETY: the call takes plain numbers.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LAST) }).map(drop)
 }
 
 /// Ends this process at once.
@@ -152,6 +160,30 @@ pub(crate) fn set_attribute(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The extended attributes of `path` itself, in order.
+pub(crate) fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    const ROOM: usize = 4096;
+    let path = c_path(path)?;
+    let mut names = [0_u8; ROOM];
+    // SAFETY: the buffer has the size that is given and outlives the call.
+    let len =
+        check(unsafe { libc::llistxattr(path.as_ptr(), names.as_mut_ptr().cast(), ROOM) } as i64)?;
+    let names = &names[..usize::try_from(len).map_err(io::Error::other)?];
+    let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    let mut attributes = Vec::new();
+    for name in names {
+        let (named, mut value) = (CString::new(name)?, [0_u8; ROOM]);
+        // SAFETY: as above; both strings outlive the call.
+        let len = check(unsafe {
+            libc::lgetxattr(path.as_ptr(), named.as_ptr(), value.as_mut_ptr().cast(), ROOM)
+        } as i64)?;
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        attributes.push((name.to_vec(), value[..len].to_vec()));
+    }
+    attributes.sort();
+    Ok(attributes)
+}
+
 /// Joins a new session keyring and puts a key called `name` into it.
 pub(crate) fn join_keyring_with(name: &CStr) -> io::Result<()> {
     const JOIN_SESSION_KEYRING: i32 = 1;
@@ -188,6 +220,86 @@ pub(crate) fn remove_shared_memory(id: i32) -> io::Result<()> {
     // SAFETY: IPC_RMID ignores the buffer.
     check(unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) })?;
     Ok(())
+}
+
+/// A path in memory whose last part another thread exchanges while calls read it.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct SwappedPath {
+    leading: [u8; 16],
+    /// Changed at once, so that every call reads one name or the other.
+    last: AtomicU64,
+    end: u64,
+}
+
+impl SwappedPath {
+    pub(crate) fn new(leading: [u8; 16], last: [u8; 8]) -> Self {
+        Self { leading, last: AtomicU64::new(u64::from_ne_bytes(last)), end: 0 }
+    }
+
+    pub(crate) fn swap(&self, last: [u8; 8]) {
+        self.last.store(u64::from_ne_bytes(last), Ordering::Relaxed);
+    }
+
+    fn text(&self) -> *const libc::c_char {
+        std::ptr::from_ref(self).cast()
+    }
+
+    pub(crate) fn open(&self, flags: i32) -> io::Result<OwnedFd> {
+        // SAFETY: the text lies within `self`, which outlives the call, and ends in `end`, which
+        // nobody changes.
+        let number = check(unsafe {
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, self.text(), flags, 0o644)
+        })?;
+        let number = i32::try_from(number).map_err(io::Error::other)?;
+        // SAFETY: the kernel just made this descriptor for us; nothing else can close it.
+        Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    }
+
+    pub(crate) fn rename_to(&self, to: &CStr) -> io::Result<()> {
+        // SAFETY: as in `open`; `to` outlives the call as well.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_renameat,
+                libc::AT_FDCWD,
+                self.text(),
+                libc::AT_FDCWD,
+                to.as_ptr(),
+            )
+        })
+        .map(drop)
+    }
+
+    pub(crate) fn exchange_with(&self, other: &CStr) -> io::Result<()> {
+        // SAFETY: as in `rename_to`.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_renameat2,
+                libc::AT_FDCWD,
+                other.as_ptr(),
+                libc::AT_FDCWD,
+                self.text(),
+                libc::RENAME_EXCHANGE,
+            )
+        })
+        .map(drop)
+    }
+
+    /// `flags` are those of linkat(2).
+    pub(crate) fn link_to(&self, to: &CStr, flags: i32) -> io::Result<()> {
+        // SAFETY: as in `rename_to`.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_linkat,
+                libc::AT_FDCWD,
+                self.text(),
+                libc::AT_FDCWD,
+                to.as_ptr(),
+                flags,
+            )
+        })
+        .map(drop)
+    }
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {

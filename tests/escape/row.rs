@@ -22,6 +22,8 @@ pub(crate) enum Defence {
     HiddenMask,
     /// Read-only views over what is protected.
     ProtectedMask,
+    /// Names that hold for the whole run, whoever changes them.
+    Guard,
     /// The second wall over files.
     Landlock,
     /// The domain that keeps processes outside of it apart.

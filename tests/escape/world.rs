@@ -191,7 +191,7 @@ fn furnish(place: &Path, words: &[Vec<String>]) -> anyhow::Result<()> {
 }
 
 /// Makes everything at and below `path` `identity`'s own.
-fn give_all(identity: Identity, path: &Path) -> anyhow::Result<()> {
+pub(crate) fn give_all(identity: Identity, path: &Path) -> anyhow::Result<()> {
     identity.give(path)?;
     if fs::symlink_metadata(path)?.is_dir() {
         for entry in fs::read_dir(path)? {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::lchown;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -44,7 +44,7 @@ impl Identity {
     /// Makes `path` this user's own.
     pub(crate) fn give(self, path: &Path) -> anyhow::Result<()> {
         if let Some(user) = self.other_user()? {
-            chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+            lchown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
                 .with_context(|| format!("cannot give {} away", path.display()))?;
         }
         Ok(())

@@ -8,6 +8,7 @@
 //!
 //! Nothing is decided here. A guard that dies leaves a view that stays as it is.
 
+// Defence::Guard: guard::nothing_hidden_is_read_in_a_race_with_the_host.
 mod far;
 mod handle;
 mod host;

@@ -385,6 +385,7 @@ impl Guard {
         let Some(real) = real else {
             return self.tree.hide(&at.dir, name);
         };
+        // Defence::Guard: guard::what_the_host_gives_a_hidden_name_is_gone.
         if self.secrets.is_one(&real)? {
             return self.tree.hide(&at.dir, name);
         }

@@ -2,6 +2,7 @@
 
 mod environment;
 mod files;
+mod guard;
 mod kernel;
 mod known;
 mod lifetime;
@@ -60,9 +61,14 @@ fn areas() -> [Area; 7] {
 
 /// The cases with a jail of their own, each with its area.
 fn alone() -> impl Iterator<Item = (&'static str, &'static Case)> {
-    [("lifetime", lifetime::CASES), ("place", place::CASES), ("known", known::CASES)]
-        .into_iter()
-        .flat_map(|(area, cases)| cases.iter().map(move |case| (area, case)))
+    [
+        ("guard", guard::CASES),
+        ("lifetime", lifetime::CASES),
+        ("place", place::CASES),
+        ("known", known::CASES),
+    ]
+    .into_iter()
+    .flat_map(|(area, cases)| cases.iter().map(move |case| (area, case)))
 }
 
 fn trials_of(area: &str, case: Case) -> impl Iterator<Item = Trial> {

@@ -23,6 +23,10 @@ pub(crate) const CANARY: &str = "KVRO_CANARY_41d7";
 pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
     let done = match *words {
         ["read", path] => return Some(File::open(path).and_then(kind_of)),
+        ["read-without-waiting", path] => {
+            let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+            return Some(open.and_then(kind_of));
+        }
         ["read-below", directory, way, name] => return Some(read_below(directory, way, name)),
         ["write-below", directory, way, name] => write_below(directory, way, name),
         ["append", path] => {
@@ -197,7 +201,7 @@ fn link_descriptor(from: &str, to: &str) -> io::Result<()> {
 
 fn list(path: &str) -> io::Result<String> {
     let names: io::Result<Vec<String>> = fs::read_dir(path)?
-        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().escape_debug().to_string()))
         .collect();
     let mut names = names?;
     names.sort();

@@ -7,12 +7,14 @@
 mod calls;
 mod files;
 mod lives;
+mod names;
 mod network;
 mod processes;
+mod race;
 mod works;
 
 use std::ffi::CString;
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitCode, Stdio};
 
@@ -24,6 +26,8 @@ use crate::raw;
 
 pub(crate) use files::CANARY;
 pub(crate) use lives::{GO, READY};
+pub(crate) use names::{STORM, STORMED};
+pub(crate) use race::Tally;
 
 /// The first argument of a prisoner.
 pub(crate) const ARGUMENT: &str = "__probe";
@@ -39,11 +43,13 @@ pub(crate) struct Answer {
     pub(crate) pid: u32,
 }
 
-/// Performs `words`: probes one after the other (`each`), a life of its own, or one probe; or
-/// becomes the program that follows `with-key NAME`.
+/// Performs `words`: probes one after the other (`each`), probes as somebody asks for them
+/// (`converse`), a life of its own, or one probe; or becomes the program that follows
+/// `with-key NAME`.
 pub(crate) fn serve(words: &[String]) -> ExitCode {
     let done = match words.split_first() {
         Some((name, probes)) if name == "each" => each(probes),
+        Some((name, [])) if name == "converse" => converse(),
         Some((name, rest)) if name == "with-key" => with_key(rest),
         Some((name, args)) if lives::is_life(name) => return lives::live(name, args),
         Some(_) => say(&one(words)),
@@ -70,6 +76,16 @@ fn each(probes: &[String]) -> io::Result<()> {
             None => String::from_utf8_lossy(&output.stdout).trim_end().to_owned(),
         };
         say(&serde_json::to_string(&Answer { said, pid })?)?;
+    }
+    Ok(())
+}
+
+/// Performs what each line of the input says, until nobody asks any more. One process does all of
+/// it and keeps what it has begun.
+fn converse() -> io::Result<()> {
+    for line in io::stdin().lock().lines() {
+        let words: Vec<String> = serde_json::from_str(&line?)?;
+        say(&one(&words))?;
     }
     Ok(())
 }
@@ -115,7 +131,14 @@ fn ok() -> String {
 }
 
 fn perform(words: &[&str]) -> io::Result<String> {
-    let answered = [calls::perform, processes::perform, files::perform, network::perform];
+    let answered = [
+        calls::perform,
+        processes::perform,
+        files::perform,
+        names::perform,
+        race::perform,
+        network::perform,
+    ];
     for perform in answered {
         if let Some(answer) = perform(words) {
             return answer;

@@ -3,6 +3,7 @@
 //! Who is alive is counted outside, by a mark in the environment, and each count has a control: it
 //! was above zero while the jail lived.
 
+mod guard;
 mod stage;
 
 use std::fs;
@@ -36,6 +37,9 @@ pub(super) const CASES: &[Case] = &[
     case("many_wishes_make_one_end", Defence::KillSwitch, many_wishes),
     case("sigterm_during_a_launch_is_not_lost", Defence::KillSwitch, terminated_early),
     case("a_storm_of_forks_ends_with_its_supervisor", Defence::Lifeline, storm),
+    case("the_guard_ends_with_its_supervisor", Defence::Guard, guard::with_its_supervisor),
+    case("the_guard_ends_with_the_run", Defence::Guard, guard::with_the_run),
+    case("a_run_ends_with_its_guard", Defence::Guard, guard::lost),
     case("a_launch_killed_before_its_record_is_no_run", Defence::Lifeline, unborn),
     case("a_launch_ends_with_its_supervisor_at_every_point", Defence::Lifeline, launches),
 ];

@@ -1,0 +1,96 @@
+//! Protected names where nothing is yet: what would be run by others later cannot be planted, by
+//! no detour, and what lies beside it can be made.
+
+use anyhow::ensure;
+
+use super::ground::Ground;
+use super::later::play;
+use crate::identity::Identity;
+use crate::world::Side;
+
+/// Named by the case, so that it does not depend on what the built-in policy lists.
+const OPTIONS: [&str; 8] = [
+    "--protect",
+    ".editor/tasks.json",
+    "--protect",
+    ".hooks/**",
+    "--protect",
+    ".ci/flows/**",
+    "--protect",
+    "mods/*/hook",
+];
+
+#[rustfmt::skip]
+pub(super) fn planted(identity: Identity) -> anyhow::Result<()> {
+    let ground = Ground::set(identity)?;
+    play(&ground, &OPTIONS, &[
+        // A directory that may be there and a file in it that may not.
+        (&["symlink", "open", ".editor"], "EACCES"),
+        (&["unlink", ".editor"], "ENOENT"),
+        (&["symlink", "open", "way"], "ok"),
+        (&["rename", "way", ".editor"], "EACCES"),
+        (&["unlink", ".editor"], "ENOENT"),
+        (&["link", "way", ".editor"], "EACCES"),
+        (&["create", ".editor"], "ok"),
+        (&["exchange", ".editor", "open"], "EACCES"),
+        (&["exchange", ".editor", "way"], "EACCES"),
+        (&["rename", ".editor", "filed"], "ok"),
+        (&["mkdir", ".editor"], "ok"),
+        (&["create", ".editor/tasks.json"], "EACCES"),
+        (&["create", ".editor/words.json"], "ok"),
+        (&["rename", ".editor/words.json", ".editor/tasks.json"], "EACCES"),
+        (&["create", ".editor/more.json"], "ok"),
+        (&["link", ".editor/more.json", ".editor/tasks.json"], "EACCES"),
+        (&["symlink", "more.json", ".editor/tasks.json"], "EACCES"),
+        (&["mkdir", ".editor/tasks.json"], "EACCES"),
+        (&["create-below", ".editor", "tasks.json"], "EACCES"),
+        (&["mkdir", "box"], "ok"),
+        (&["create", "box/tasks.json"], "ok"),
+        (&["exchange", "box", ".editor"], "EACCES"),
+        (&["exchange", ".editor", "box"], "EACCES"),
+        (&["rename", ".editor", "gone"], "EACCES"),
+        (&["create", "box/tasks.json"], "EEXIST"),
+        // A directory that may not be there at all.
+        (&["mkdir", ".hooks"], "EACCES"),
+        (&["rename", "box", ".hooks"], "EACCES"),
+        (&["symlink", "box", ".hooks"], "EACCES"),
+        (&["mkdir", ".ci"], "ok"),
+        (&["mkdir", ".ci/flows"], "EACCES"),
+        (&["create", ".ci/other"], "ok"),
+        (&["mkdir", "flows"], "ok"),
+        (&["rename", "flows", ".ci/flows"], "EACCES"),
+        (&["symlink", "../box", ".ci/flows"], "EACCES"),
+        (&["mkdir", "mods"], "ok"),
+        (&["mkdir", "mods/one"], "ok"),
+        (&["create", "mods/one/hook"], "EACCES"),
+    ])?;
+    let place = ground.place(Side::Inside);
+    for name in [".editor/tasks.json", ".hooks", ".ci/flows", "mods/one/hook"] {
+        ensure!(!place.join(name).exists(), "{name} is on the host");
+    }
+    for name in [".editor/more.json", ".ci/other", "box/tasks.json"] {
+        ensure!(place.join(name).exists(), "{name} is not on the host");
+    }
+    Ok(())
+}
+
+/// In a repository that is there git would follow such a file to programs of the agent's.
+#[rustfmt::skip]
+pub(super) fn in_the_repository(identity: Identity) -> anyhow::Result<()> {
+    let ground = Ground::set(identity)?;
+    play(&ground, &["--protect", ".git/commondir"], &[
+        (&["create", ".git/commondir"], "EACCES"),
+        (&["rename", "plain.txt", ".git/commondir"], "EACCES"),
+        (&["link", "plain", ".git/commondir"], "EACCES"),
+        (&["symlink", "../open", ".git/commondir"], "EACCES"),
+        (&["create", ".git/index.lock"], "ok"),
+        (&["rename", ".git/index.lock", ".git/index"], "ok"),
+        (&["save", ".git/HEAD", "ref: refs/heads/other"], "ok"),
+        (&["mkdir", ".git/refs"], "ok"),
+        (&["create", ".git/refs/main"], "ok"),
+        (&["create", ".git/hooks/post-checkout"], "EACCES"),
+        (&["rename", ".git", "git"], "EACCES"),
+    ])?;
+    ensure!(!ground.place(Side::Inside).join(".git/commondir").exists(), "it is on the host");
+    Ok(())
+}
