@@ -217,11 +217,7 @@ impl<T: FnMut(ProcessSeen)> Watch<T> {
     fn answer_one(&mut self, see: &impl Fn(Observation)) -> io::Result<()> {
         let Some(notifier) = &self.calls else { return Ok(()) };
         match notifier.receive() {
-            Ok(asked) => {
-                // A pid comes back only after its last owner is gone: hear of that first.
-                self.processes.take_exits()?;
-                self.answer(&asked, see)
-            }
+            Ok(asked) => self.answer(&asked, see),
             // The caller died meanwhile, or a signal came.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
                 Ok(())
@@ -250,6 +246,8 @@ impl<T: FnMut(ProcessSeen)> Watch<T> {
                 Ok(())
             }
             Some(Family::Exec) => {
+                // A pid comes back only after its last owner is gone: hear of that first.
+                self.processes.take_exits()?;
                 self.processes.exec_asked(asked.pid, || notifier.is_waiting(asked));
                 notifier.answer(asked, Verdict::Continue)
             }
@@ -258,6 +256,7 @@ impl<T: FnMut(ProcessSeen)> Watch<T> {
                 notifier.answer(asked, Verdict::Continue)
             }
             Some(Family::Exit) => {
+                self.processes.take_exits()?;
                 self.processes.exit_asked(asked.pid, || notifier.is_waiting(asked));
                 notifier.answer(asked, Verdict::Continue)
             }

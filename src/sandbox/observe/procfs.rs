@@ -4,8 +4,8 @@
 //! that was meant. What cannot be read is `None`, most often because the process is gone.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -144,17 +144,21 @@ fn parse_args(bytes: &[u8], all: u64) -> Args {
 pub(super) struct Program {
     /// As the jail sees it.
     pub(super) path: PathBuf,
-    /// `None` when it may be run but not read.
-    pub(super) file: Option<File>,
+    /// With what it is now; `None` when it may be run but not read.
+    pub(super) file: Option<(File, Metadata)>,
 }
 
 pub(super) fn program(process: u32) -> Option<Program> {
     let link = format!("/proc/{process}/exe");
     let mut path = fs::read_link(&link).ok()?;
-    let file = File::open(&link).ok();
-    let is_unlinked = || file.as_ref()?.metadata().ok().map(|facts| facts.nlink() == 0);
+    let open = || {
+        let file = File::open(&link)?;
+        let facts = file.metadata()?;
+        Ok::<_, io::Error>((file, facts))
+    };
+    let file = open().ok();
     if let Some(before) = path.as_os_str().as_bytes().strip_suffix(b" (deleted)")
-        && is_unlinked().unwrap_or(true)
+        && file.as_ref().is_none_or(|(_, facts)| facts.nlink() == 0)
     {
         path = Path::new(std::ffi::OsStr::from_bytes(before)).to_owned();
     }

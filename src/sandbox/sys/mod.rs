@@ -22,8 +22,8 @@ pub(crate) use notify::{
 pub(crate) use packet::{attach_filter, receive_everything};
 pub(crate) use process::{
     Born, clone_with_namespaces, end_at_closed_pipe, exit_now, foreign_socket_type, fork, has_pid,
-    join_new_session_keyring, join_user_and_mount_namespaces, open_pidfd, replace_program,
-    signal_pidfd, wait_status,
+    join_new_session_keyring, join_user_and_mount_namespaces, open_pidfd, parent_of, pid_inside,
+    replace_program, signal_pidfd, wait_status,
 };
 pub(crate) use tty::{
     controlling_terminal, set_window_size, terminal_peer, unlock_terminal, window_size,

@@ -130,15 +130,37 @@ pub(crate) fn has_pid(pidfd: BorrowedFd<'_>) -> bool {
 ///
 /// `None` where the kernel does not tell: before that moment, and before Linux 6.15.
 pub(crate) fn wait_status(pidfd: BorrowedFd<'_>) -> io::Result<Option<i32>> {
-    let asked = u64::from(libc::PIDFD_INFO_EXIT);
+    let asked = libc::PIDFD_INFO_EXIT;
+    let info = process_info(pidfd, asked)?;
+    Ok((info.mask & u64::from(asked) != 0).then_some(info.exit_code))
+}
+
+fn process_info(pidfd: BorrowedFd<'_>, asked: libc::c_uint) -> io::Result<libc::pidfd_info> {
     // SAFETY: `pidfd_info` is plain integers, for which all zeroes is a value.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
-    info.mask = asked;
+    info.mask = asked.into();
     // SAFETY: the request number carries the size of `pidfd_info`, which outlives the call.
     check(unsafe {
         libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, std::ptr::from_mut(&mut info))
     })?;
-    Ok((info.mask & asked != 0).then_some(info.exit_code))
+    Ok(info)
+}
+
+/// The parent of the process that `pidfd` stands for, in this process's pid namespace.
+///
+/// An error before Linux 6.13, and when the process is collected.
+pub(crate) fn parent_of(pidfd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(process_info(pidfd, libc::PIDFD_INFO_PID)?.ppid)
+}
+
+/// The pid that the process of `thread` has in the pid namespace `inside`.
+///
+/// An error before Linux 6.11, and when there is no such thread.
+pub(crate) fn pid_inside(inside: BorrowedFd<'_>, thread: u32) -> io::Result<u32> {
+    let request = libc::NS_GET_TGID_IN_PIDNS;
+    // SAFETY: the request takes the number of a thread by value.
+    let pid = check(unsafe { libc::ioctl(inside.as_raw_fd(), request, thread) })?;
+    u32::try_from(pid).map_err(io::Error::other)
 }
 
 /// The type (`SOCK_STREAM`, …) of the socket that is number `number` of the process `pid`.

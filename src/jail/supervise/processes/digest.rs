@@ -1,7 +1,7 @@
 //! SHA-256 of executables: each file once, for as long as it stays what it is.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,15 +31,14 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    fn of(file: &File) -> io::Result<Self> {
-        let facts = file.metadata()?;
-        Ok(Self {
+    fn of(facts: &Metadata) -> Self {
+        Self {
             device: facts.dev(),
             inode: facts.ino(),
             size: facts.size(),
             modified: (facts.mtime(), facts.mtime_nsec()),
             changed: (facts.ctime(), facts.ctime_nsec()),
-        })
+        }
     }
 }
 
@@ -62,8 +61,8 @@ pub(super) struct Digests {
 
 impl Digests {
     /// Where the digest of `file` will come from. Fast: nothing is read.
-    pub(super) fn source(&self, file: File) -> Option<Source> {
-        let facts = Facts::of(&file).ok()?;
+    pub(super) fn source(&self, file: File, facts: &Metadata) -> Option<Source> {
+        let facts = Facts::of(facts);
         if let Some(known) = self.lock().get(&facts) {
             return Some(Source::Known(known.clone()));
         }
@@ -115,7 +114,7 @@ impl Digests {
             }
         }
         // The kernel keeps a file from being written while it runs, but not any longer.
-        if Facts::of(&file).ok()? != facts {
+        if Facts::of(&file.metadata().ok()?) != facts {
             return None;
         }
         let digest: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -136,11 +135,18 @@ impl Digests {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
 
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn source(digests: &Digests, path: &Path) -> Option<Source> {
+        let file = File::open(path).unwrap();
+        let facts = file.metadata().unwrap();
+        digests.source(file, &facts)
+    }
 
     fn never() -> Option<Instant> {
         None
@@ -150,14 +156,15 @@ mod tests {
     fn a_file_is_read_once_and_again_when_it_changed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tool");
-        let (digests, open) = (Digests::default(), || File::open(&path).unwrap());
+        let digests = Digests::default();
+        let open = || source(&digests, &path);
         fs::write(&path, "abc").unwrap();
-        let first = digests.source(open()).unwrap();
+        let first = open().unwrap();
         assert!(matches!(first, Source::Read(..)));
         assert_eq!(digests.resolve(first, never).as_deref(), Some(ABC));
-        assert!(matches!(digests.source(open()), Some(Source::Known(known)) if known == ABC));
+        assert!(matches!(open(), Some(Source::Known(known)) if known == ABC));
         fs::write(&path, "").unwrap();
-        let changed = digests.source(open()).unwrap();
+        let changed = open().unwrap();
         assert_eq!(digests.resolve(changed, never).as_deref(), Some(EMPTY));
     }
 
@@ -167,7 +174,7 @@ mod tests {
         let path = directory.path().join("tool");
         fs::write(&path, "abc").unwrap();
         let digests = Digests::default();
-        let source = digests.source(File::open(&path).unwrap()).unwrap();
+        let source = source(&digests, &path).unwrap();
         fs::write(&path, "harmless").unwrap();
         assert_eq!(digests.resolve(source, never), None);
     }
@@ -178,8 +185,7 @@ mod tests {
         let path = directory.path().join("tool");
         fs::write(&path, "abc").unwrap();
         let digests = Digests::default();
-        let sources: Vec<Source> =
-            (0..100).map(|_| digests.source(File::open(&path).unwrap()).unwrap()).collect();
+        let sources: Vec<Source> = (0..100).map(|_| source(&digests, &path).unwrap()).collect();
         let open = sources.iter().filter(|source| matches!(source, Source::Read(..))).count();
         assert_eq!(open, MOST_OPEN);
         for source in sources {

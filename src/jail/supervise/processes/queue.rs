@@ -26,7 +26,7 @@ impl Queued {
         if let ProcessSeen::Started(started) = &mut seen
             && let StartedBy::Exec { file, .. } = &mut started.by
         {
-            source = file.take().and_then(|file| digests.source(file));
+            source = file.take().and_then(|(file, facts)| digests.source(file, &facts));
         }
         Self { seen, source }
     }

@@ -9,6 +9,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::seen::ProcessEnd;
 use crate::sys;
 
+/// So many ends are taken in at a time.
+pub(super) const AT_ONCE: usize = 64;
+
 /// Where the ends of processes are told.
 #[derive(Debug)]
 pub(super) struct Exits {
@@ -45,12 +48,10 @@ impl Exits {
         Ok(Self { epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, kernel })
     }
 
-    /// Takes hold of `process`, which must be one that cannot go away meanwhile.
-    pub(super) fn follow(&self, process: u32) -> io::Result<OwnedFd> {
-        let pidfd = sys::open_pidfd(process.cast_signed())?;
+    /// Follows the process of `pidfd` to its end.
+    pub(super) fn follow(&self, pidfd: &OwnedFd, process: u32) -> io::Result<()> {
         let on = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-        self.epoll.add(&pidfd, EpollEvent::new(on, process.into()))?;
-        Ok(pidfd)
+        Ok(self.epoll.add(pidfd, EpollEvent::new(on, process.into()))?)
     }
 
     /// Tells no more of `process` than that it was collected: it is on its way out.
@@ -62,9 +63,9 @@ impl Exits {
         }
     }
 
-    /// The processes that came closer to their end since the last call, some of them at a time.
+    /// The processes that came closer to their end since the last call, at most [`AT_ONCE`].
     pub(super) fn next(&self) -> io::Result<Vec<(u32, Gone)>> {
-        let mut events = [EpollEvent::empty(); 64];
+        let mut events = [EpollEvent::empty(); AT_ONCE];
         let count = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
             Err(Errno::EINTR) => 0,
             waited => waited?,

@@ -1,7 +1,7 @@
 //! What is told of processes.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -36,8 +36,8 @@ pub enum StartedBy {
     Exec {
         /// As the jail sees it; `None` when it could not be read.
         executable: Option<PathBuf>,
-        /// The executable, to be read.
-        file: Option<File>,
+        /// The executable, to be read, and what it was when it began to run.
+        file: Option<(File, Metadata)>,
         args: Vec<OsString>,
         /// The bytes of further arguments that are not in `args`.
         omitted: u64,
