@@ -33,8 +33,8 @@ pub use launch::{Door, LaunchError, Stage, Starting};
 pub use limits::{Confinement, Resources};
 pub use observe::{
     Attempt, LastLook, Late, MissedProcesses, Names, Observation, Observer, ProcessEnd,
-    ProcessExited, ProcessSeen, ProcessStarted, RefusedConnect, RefusedName, StartedBy, Wall,
-    WhyMissed,
+    ProcessExited, ProcessProgram, ProcessSeen, ProcessStarted, RefusedConnect, RefusedName,
+    StartedBy, Wall, WhyMissed,
 };
 pub use plan::{
     Command, Content, Guarded, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown, ShownAs,

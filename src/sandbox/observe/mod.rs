@@ -16,6 +16,7 @@ pub use connects::RefusedConnect;
 pub use names::{Late, Names, RefusedName};
 pub use observer::{LastLook, Observation, Observer, Wall};
 pub use processes::{
-    MissedProcesses, ProcessEnd, ProcessExited, ProcessSeen, ProcessStarted, StartedBy, WhyMissed,
+    MissedProcesses, ProcessEnd, ProcessExited, ProcessProgram, ProcessSeen, ProcessStarted,
+    StartedBy, WhyMissed,
 };
 pub use tap::Attempt;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -83,7 +83,8 @@ impl Observer {
         let processes = Tracker::new(tell)?;
         let calls = Some(Notifier::new(calls));
         let names = names.map(|(guard, guarded, names)| NameJudge::new(guard, guarded, names));
-        let mut watch = Watch { tap, decoys, calls, names, door_ports, processes };
+        let deaf_until = Instant::now();
+        let mut watch = Watch { tap, decoys, calls, names, door_ports, processes, deaf_until };
         let watch = move || {
             let watched = watch.until(&stopped, &see);
             watch.processes.finish();
@@ -111,6 +112,10 @@ impl LastLook {
     }
 }
 
+/// So long after an end of a process the next ones wait: a build has hundreds in a second, and to be
+/// woken costs more than to take them in.
+const LULL: Duration = Duration::from_millis(20);
+
 /// So many packets are read before the other watches are looked at again.
 const AT_ONCE: usize = 64;
 
@@ -122,6 +127,8 @@ struct Watch<T> {
     names: Option<NameJudge>,
     door_ports: Vec<u16>,
     processes: Tracker<T>,
+    /// Nobody listens for ends of processes before that.
+    deaf_until: Instant,
 }
 
 /// What one wait came to, for each that is waited for.
@@ -142,6 +149,7 @@ impl<T: FnMut(ProcessSeen)> Watch<T> {
             let woken = self.wait(stopped)?;
             if !woken.processes.is_empty() {
                 self.processes.take_exits()?;
+                self.deaf_until = Instant::now() + LULL;
             }
             if woken.calls.contains(PollFlags::POLLIN) {
                 self.answer_one(see)?;
@@ -170,15 +178,15 @@ impl<T: FnMut(ProcessSeen)> Watch<T> {
 
     fn wait(&self, stopped: &OwnedFd) -> io::Result<Woken> {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut waits = vec![
-            PollFd::new(stopped.as_fd(), PollFlags::empty()),
-            readable(self.tap.as_fd()),
-            readable(self.processes.as_fd()),
-        ];
+        let is_deaf = Instant::now() < self.deaf_until;
+        let mut waits =
+            vec![PollFd::new(stopped.as_fd(), PollFlags::empty()), readable(self.tap.as_fd())];
+        waits.extend((!is_deaf).then(|| readable(self.processes.as_fd())));
         waits.extend(self.decoys.iter().map(|decoys| readable(decoys.as_fd())));
         waits.extend(self.names.iter().map(|names| readable(names.as_fd())));
         waits.extend(self.calls.iter().map(|calls| readable(calls.as_fd())));
-        while let Err(error) = poll(&mut waits, self.patience()) {
+        let wake = self.processes.due().into_iter().chain(is_deaf.then_some(self.deaf_until)).min();
+        while let Err(error) = poll(&mut waits, patience(wake)) {
             if error != Errno::EINTR {
                 return Err(error.into());
             }
@@ -190,19 +198,11 @@ impl<T: FnMut(ProcessSeen)> Watch<T> {
         Ok(Woken {
             stop: next(true),
             tap: next(true),
-            processes: next(true),
+            processes: next(!is_deaf),
             decoys: next(self.decoys.is_some()),
             names: next(self.names.is_some()),
             calls: next(self.calls.is_some()),
         })
-    }
-
-    /// How long nobody needs a second look.
-    fn patience(&self) -> PollTimeout {
-        let Some(due) = self.processes.due() else { return PollTimeout::NONE };
-        let left = due.saturating_duration_since(Instant::now()).as_millis();
-        // Rounded up: who wakes too early waits again for nothing.
-        PollTimeout::try_from(left + 1).unwrap_or(PollTimeout::MAX)
     }
 
     /// Reads the tap; says whether that was all.
@@ -256,12 +256,19 @@ impl<T: FnMut(ProcessSeen)> Watch<T> {
                 notifier.answer(asked, Verdict::Continue)
             }
             Some(Family::Exit) => {
-                self.processes.take_exits()?;
-                self.processes.exit_asked(asked.pid, || notifier.is_waiting(asked));
+                self.processes.exit_asked(asked.pid);
                 notifier.answer(asked, Verdict::Continue)
             }
             // No filter of ours asks for another.
             None => notifier.answer(asked, Verdict::Refuse(libc::ENOSYS)),
         }
     }
+}
+
+/// How long there is until `wake`.
+fn patience(wake: Option<Instant>) -> PollTimeout {
+    let Some(wake) = wake else { return PollTimeout::NONE };
+    let left = wake.saturating_duration_since(Instant::now()).as_millis();
+    // Rounded up: who wakes too early waits again for nothing.
+    PollTimeout::try_from(left + 1).unwrap_or(PollTimeout::MAX)
 }

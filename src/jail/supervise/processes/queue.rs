@@ -24,9 +24,9 @@ impl Queued {
     pub(super) fn new(mut seen: ProcessSeen, digests: &Digests) -> Self {
         let mut source = None;
         if let ProcessSeen::Started(started) = &mut seen
-            && let StartedBy::Exec { file, .. } = &mut started.by
+            && let StartedBy::Exec(program) = &mut started.by
         {
-            source = file.take().and_then(|(file, facts)| digests.source(file, &facts));
+            source = program.file.take().and_then(|(file, facts)| digests.source(file, &facts));
         }
         Self { seen, source }
     }

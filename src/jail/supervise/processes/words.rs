@@ -6,7 +6,9 @@ use std::time::Instant;
 use jiff::Timestamp;
 use kvro_ledger::Event;
 use kvro_ledger::event::{self, RecordingMissed};
-use kvro_sandbox::{ProcessEnd, ProcessExited, ProcessSeen, ProcessStarted, StartedBy};
+use kvro_sandbox::{
+    ProcessEnd, ProcessExited, ProcessProgram, ProcessSeen, ProcessStarted, StartedBy,
+};
 use nix::sys::signal::Signal;
 
 use super::queue::Missed;
@@ -49,7 +51,8 @@ fn started(
         cwd: None,
         time: wall(at, now),
     };
-    if let StartedBy::Exec { executable, file: _, args, omitted, cwd } = by {
+    if let StartedBy::Exec(program) = by {
+        let ProcessProgram { executable, file: _, args, omitted, cwd } = *program;
         started.by = event::StartedBy::Exec;
         started.executable = executable.map(|path| lossy(path.as_os_str()));
         started.args = args.iter().map(|arg| lossy(arg)).collect();
@@ -96,13 +99,13 @@ mod tests {
     fn a_program_is_told_with_what_the_kernel_knew() {
         let instant = Instant::now() + Duration::from_secs(1);
         let now = ("2026-11-30T16:12:01Z".parse().unwrap(), instant);
-        let by = StartedBy::Exec {
+        let by = StartedBy::Exec(Box::new(ProcessProgram {
             executable: Some("/usr/bin/make".into()),
             file: None,
             args: vec!["make".into(), std::ffi::OsString::from_vec(b"\xffx".to_vec())],
             omitted: 7,
             cwd: Some("/w".into()),
-        };
+        }));
         let at = instant.checked_sub(Duration::from_millis(250)).unwrap();
         let seen = ProcessStarted { number: 3, parent: Some(1), pid: 9, parent_pid: 2, by, at };
         let expected = event::ProcessStarted {

@@ -54,15 +54,6 @@ impl Exits {
         Ok(self.epoll.add(pidfd, EpollEvent::new(on, process.into()))?)
     }
 
-    /// Tells no more of `process` than that it was collected: it is on its way out.
-    pub(super) fn expect_end(&self, pidfd: &OwnedFd, process: u32) {
-        if self.kernel == Kernel::Tells {
-            // A hang-up is always told. Were this to fail, one word too many would be.
-            let mut only_end = EpollEvent::new(EpollFlags::EPOLLET, process.into());
-            self.epoll.modify(pidfd, &mut only_end).ok();
-        }
-    }
-
     /// The processes that came closer to their end since the last call, at most [`AT_ONCE`].
     pub(super) fn next(&self) -> io::Result<Vec<(u32, Gone)>> {
         let mut events = [EpollEvent::empty(); AT_ONCE];

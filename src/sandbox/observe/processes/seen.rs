@@ -33,16 +33,21 @@ pub enum StartedBy {
     /// It goes on with its parent's program.
     Fork,
     /// The kernel replaced its program by this one.
-    Exec {
-        /// As the jail sees it; `None` when it could not be read.
-        executable: Option<PathBuf>,
-        /// The executable, to be read, and what it was when it began to run.
-        file: Option<(File, Metadata)>,
-        args: Vec<OsString>,
-        /// The bytes of further arguments that are not in `args`.
-        omitted: u64,
-        cwd: Option<PathBuf>,
-    },
+    Exec(Box<ProcessProgram>),
+}
+
+/// A program that a process runs.
+#[derive(Debug)]
+pub struct ProcessProgram {
+    /// As the jail sees it; `None` when it could not be read.
+    pub executable: Option<PathBuf>,
+    /// The executable, to be read, and what it was when it began to run.
+    pub file: Option<(File, Metadata)>,
+    pub args: Vec<OsString>,
+    /// The bytes of further arguments that are not in `args`.
+    pub omitted: u64,
+    /// Where it was started.
+    pub cwd: Option<PathBuf>,
 }
 
 /// The end of a process.

@@ -19,7 +19,8 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::exits::{self, Exits, Gone};
 use super::seen::{
-    MissedProcesses, ProcessEnd, ProcessExited, ProcessSeen, ProcessStarted, StartedBy, WhyMissed,
+    MissedProcesses, ProcessEnd, ProcessExited, ProcessProgram, ProcessSeen, ProcessStarted,
+    StartedBy, WhyMissed,
 };
 use crate::observe::procfs::{self, Args, Belongs, Life, Program, Stat};
 use crate::sys;
@@ -79,7 +80,7 @@ enum Pose {
 /// What makes sure that a pid is still this process.
 enum Hold {
     Pidfd(OwnedFd),
-    /// When it was born; the end will not be told.
+    /// When it was born; its end will not be told.
     Birth(Option<u64>),
 }
 
@@ -192,24 +193,21 @@ impl<T: FnMut(ProcessSeen)> Tracker<T> {
         }
     }
 
-    /// The process of `thread` is about to exit, and waits as long as `is_waiting` says so.
-    pub(in crate::observe) fn exit_asked(&mut self, thread: u32, is_waiting: impl Fn() -> bool) {
-        let Some(id) = self.follow(thread, is_waiting) else { return };
+    /// The process of `thread` is about to exit with a status other than 0, and waits.
+    pub(in crate::observe) fn exit_asked(&mut self, thread: u32) {
+        // Most have nothing open.
+        if self.due.is_empty() {
+            return;
+        }
+        let id = if self.known.contains_key(&thread) {
+            thread
+        } else {
+            procfs::belongs(thread).map_or(thread, |belongs| belongs.process)
+        };
         self.look(id, Pose::Still);
-        self.record_fork(id);
-        let Some(process) = self.known.get_mut(&id) else { return };
-        process.exiting.get_or_insert_with(Instant::now);
-        if let Some(asked) = &mut process.asked {
+        if let Some(asked) = self.known.get_mut(&id).and_then(|process| process.asked.as_mut()) {
             // It is looked for all the same: another thread's exec may still win.
             asked.has_failed = true;
-        }
-        match &process.hold {
-            Hold::Pidfd(pidfd) => self.exits.expect_end(pidfd, id),
-            Hold::Birth(_) => {
-                if let Some(process) = self.known.remove(&id) {
-                    self.conclude(id, process, ProcessEnd::Unknown);
-                }
-            }
         }
     }
 
@@ -223,6 +221,10 @@ impl<T: FnMut(ProcessSeen)> Tracker<T> {
         while let Some(&(due, id)) = self.due.first().filter(|(due, _)| *due <= now) {
             self.due.pop_first();
             self.look(id, Pose::Moving);
+            // Of one that is not held, this is how its end is noticed.
+            if !self.is_known(id) {
+                continue;
+            }
             let asked = self.known.get_mut(&id).and_then(|process| process.asked.as_mut());
             if let Some(asked) = asked.filter(|asked| asked.due == due) {
                 asked.patience *= 2;
@@ -281,7 +283,8 @@ impl<T: FnMut(ProcessSeen)> Tracker<T> {
         }
         match hold {
             Hold::Pidfd(_) => self.held -= 1,
-            Hold::Birth(_) => self.miss(MissedProcesses::End(WhyMissed::TooMany)),
+            // Where it began is on record, and its end was counted then.
+            Hold::Birth(_) => return,
         }
         if is_on_record {
             (self.tell)(ProcessSeen::Exited(ProcessExited { number, pid, end, at }));
@@ -414,10 +417,12 @@ impl<T: FnMut(ProcessSeen)> Tracker<T> {
                 let is_there = || procfs::belongs(id) == Some(belongs);
                 let pidfd = sys::open_pidfd(id.cast_signed()).ok();
                 let found = self.adopt(belongs, pidfd, ancestors - 1, is_there);
-                let number = found.and_then(|id| {
+                // One that was forgotten is on record under a number that nobody knows any more.
+                let found = found.and_then(|id| self.known.get(&id));
+                let number = found.filter(|parent| parent.program.is_none()).map(|p| p.number);
+                if number.is_some() {
                     self.record_fork(id);
-                    self.known.get(&id).map(|process| process.number)
-                });
+                }
                 (number, belongs.inside)
             }
             Some(belongs) => (None, belongs.inside),
@@ -434,6 +439,7 @@ impl<T: FnMut(ProcessSeen)> Tracker<T> {
         let at = procfs::stat(id).and_then(|stat| moment(stat.born));
         let started = process.started(StartedBy::Fork, at.unwrap_or_else(Instant::now));
         (self.tell)(started);
+        self.forget_unheld(id);
     }
 
     /// Looks whether the program that `id` asked for runs, and puts it on record if so.
@@ -461,9 +467,20 @@ impl<T: FnMut(ProcessSeen)> Tracker<T> {
         process.is_on_record = true;
         let (executable, file) = program.map(|program| (program.path, program.file)).unzip();
         let Args { kept: args, omitted } = args.unwrap_or_default();
-        let by = StartedBy::Exec { executable, file: file.flatten(), args, omitted, cwd };
-        let started = process.started(by, at);
+        let file = file.flatten();
+        let program = Box::new(ProcessProgram { executable, file, args, omitted, cwd });
+        let started = process.started(StartedBy::Exec(program), at);
         (self.tell)(started);
+        self.forget_unheld(id);
+    }
+
+    /// Lets go of a process on record whose end nobody will hear of.
+    fn forget_unheld(&mut self, id: u32) {
+        if let Some(Process { hold: Hold::Birth(_), .. }) = self.known.get(&id) {
+            self.known.remove(&id);
+            self.has_forgotten = true;
+            self.miss(MissedProcesses::End(WhyMissed::TooMany));
+        }
     }
 }
 

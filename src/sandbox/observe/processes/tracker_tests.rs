@@ -38,10 +38,19 @@ fn fork_that_runs(command: &str) -> (Child, u32) {
     (shell, line.trim().parse().unwrap())
 }
 
-/// Lets the fork go on and waits until its parent has collected it.
-fn end(mut shell: Child) {
-    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    shell.wait().unwrap();
+/// Lets the fork go on.
+fn go_on(shell: &mut Child) {
+    shell.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+}
+
+/// Lets the fork go on, and waits until it runs its next program.
+fn go_on_to_the_next(shell: &mut Child, fork: u32) {
+    let now = || procfs::stat(fork).unwrap();
+    let before = now().layout;
+    go_on(shell);
+    while now().layout == before || now().life != Life::Running {
+        std::thread::yield_now();
+    }
 }
 
 /// Ends the fork by `signal` and waits until its parent has collected it.
@@ -55,17 +64,12 @@ fn words(told: &Told) -> Vec<String> {
     told.borrow_mut()
         .drain(..)
         .map(|seen| match seen {
-            ProcessSeen::Started(ProcessStarted { by: StartedBy::Fork, number, .. }) => {
-                format!("{number} forked")
-            }
-            ProcessSeen::Started(ProcessStarted {
-                by: StartedBy::Exec { args, .. },
-                number,
-                ..
-            }) => {
-                let args = args.join(&OsString::from(" "));
-                format!("{number} runs {}", args.display())
-            }
+            ProcessSeen::Started(ProcessStarted { number, by, .. }) => match by {
+                StartedBy::Fork => format!("{number} forked"),
+                StartedBy::Exec(program) => {
+                    format!("{number} runs {}", program.args.join(&OsString::from(" ")).display())
+                }
+            },
             ProcessSeen::Exited(ProcessExited { number, end, .. }) => format!("{number} {end:?}"),
             ProcessSeen::Missed(missed) => format!("{missed:?}"),
         })
@@ -74,19 +78,20 @@ fn words(told: &Told) -> Vec<String> {
 
 #[test]
 fn a_program_that_was_asked_for_and_never_ran_is_not_on_record() {
-    let (shell, fork) = fork_that_runs("exit 3");
+    let (mut shell, fork) = fork_that_runs("exit 127");
     let (mut tracker, told) = tracker(shell.id());
     // A search of PATH.
     for _ in 0..5 {
         tracker.exec_asked(fork, || true);
     }
     tracker.look_again(Instant::now() + Duration::from_secs(60));
-    assert_eq!(words(&told), [""; 0]);
-    tracker.exit_asked(fork, || true);
-    assert_eq!(words(&told), ["1 forked"]);
-    end(shell);
+    // Anybody may call what a program calls when it begins.
+    tracker.begun(fork);
+    tracker.exit_asked(fork);
+    go_on(&mut shell);
+    shell.wait().unwrap();
     tracker.take_exits().unwrap();
-    assert_eq!(words(&told), ["1 Exited(3)"]);
+    assert_eq!(words(&told), [""; 0]);
     assert_eq!((tracker.known.len(), tracker.due.len(), tracker.held), (0, 0, 0));
 }
 
@@ -95,27 +100,38 @@ fn a_program_is_on_record_once_it_runs_and_the_next_one_in_its_place_too() {
     let next = r#"exec sh -c 'read line; exec sh -c "read line; exit 7"'"#;
     let (mut shell, fork) = fork_that_runs(next);
     let (mut tracker, told) = tracker(shell.id());
-    let mut go_on = |tracker: &mut Tracker<_>| {
-        tracker.exec_asked(fork, || true);
-        let now = || procfs::stat(fork).unwrap();
-        let before = now().layout;
-        shell.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-        while now().layout == before || now().life != Life::Running {
-            std::thread::yield_now();
-        }
-    };
-    go_on(&mut tracker);
-    let first = tracker.due().unwrap();
-    tracker.look_again(first);
+    tracker.exec_asked(fork, || true);
+    go_on_to_the_next(&mut shell, fork);
+    tracker.begun(fork);
     let expected = r#"1 runs sh -c read line; exec sh -c "read line; exit 7""#;
     assert_eq!(words(&told), [expected]);
-    // The same program, told from the first one by where it lies.
-    go_on(&mut tracker);
-    tracker.exit_asked(fork, || true);
+    // The same program, told from the first one by where it lies. Without a word of its own it is
+    // found by itself.
+    tracker.exec_asked(fork, || true);
+    go_on_to_the_next(&mut shell, fork);
+    tracker.look_again(tracker.due().unwrap());
     assert_eq!(words(&told), ["1 runs sh -c read line; exit 7"]);
-    end(shell);
+    go_on(&mut shell);
+    shell.wait().unwrap();
     tracker.take_exits().unwrap();
     assert_eq!(words(&told), ["1 Exited(7)"]);
+    assert_eq!((tracker.known.len(), tracker.due.len(), tracker.held), (0, 0, 0));
+}
+
+#[test]
+fn a_program_is_found_at_the_next_exec_and_at_an_exit_as_well() {
+    for next in ["exec", "exit"] {
+        let (mut shell, fork) = fork_that_runs("exec sleep 60");
+        let (mut tracker, told) = tracker(shell.id());
+        tracker.exec_asked(fork, || true);
+        go_on_to_the_next(&mut shell, fork);
+        match next {
+            "exec" => tracker.exec_asked(fork, || true),
+            _ => tracker.exit_asked(fork),
+        }
+        assert_eq!(words(&told), ["1 runs sleep 60"], "{next}");
+        kill_fork(shell, fork, Signal::SIGKILL);
+    }
 }
 
 #[test]
@@ -143,25 +159,28 @@ fn one_that_was_killed_before_anybody_could_look_is_counted() {
 
 #[test]
 fn an_end_by_a_signal_is_told_as_such() {
-    let (shell, fork) = fork_that_runs("exit 0");
+    let (mut shell, fork) = fork_that_runs("exec sleep 60");
     let (mut tracker, told) = tracker(shell.id());
-    tracker.exit_asked(fork, || true);
+    tracker.exec_asked(fork, || true);
+    go_on_to_the_next(&mut shell, fork);
+    tracker.begun(fork);
     kill_fork(shell, fork, Signal::SIGTERM);
     tracker.take_exits().unwrap();
-    assert_eq!(words(&told), ["1 forked", "1 Signaled(15)"]);
+    assert_eq!(words(&told), ["1 runs sleep 60", "1 Signaled(15)"]);
 }
 
 #[test]
 fn ancestors_without_a_program_are_found_by_their_children() {
-    let (shell, fork) = fork_that_runs("exit 0");
+    let (mut shell, fork) = fork_that_runs("exit 0");
     let (mut tracker, told) = tracker(std::process::id());
-    tracker.exit_asked(fork, || true);
-    // The shell was forked and is not seen to have run anything since.
-    assert_eq!(words(&told), ["1 forked", "2 forked"]);
+    tracker.exec_asked(fork, || true);
+    // The shell was not seen to run anything since it was forked.
+    assert_eq!(words(&told), ["1 forked"]);
     let process = &tracker.known[&fork];
-    assert_eq!((process.parent, process.parent_pid), (Some(1), shell.id()));
-    assert_eq!((tracker.known[&shell.id()].parent, process.number), (None, 2));
-    end(shell);
+    assert_eq!((process.parent, process.parent_pid, process.number), (Some(1), shell.id(), 2));
+    assert_eq!((tracker.known[&shell.id()].parent), None);
+    go_on(&mut shell);
+    shell.wait().unwrap();
 }
 
 #[test]
@@ -169,24 +188,39 @@ fn a_caller_that_is_gone_is_nobody() {
     let (shell, fork) = fork_that_runs("exit 0");
     let (mut tracker, told) = tracker(shell.id());
     tracker.exec_asked(fork, || false);
-    tracker.exit_asked(u32::MAX, || false);
+    tracker.exec_asked(u32::MAX, || false);
     assert_eq!((words(&told), tracker.known.len(), tracker.held), (vec![], 0, 0));
     tracker.exec_asked(u32::MAX, || true);
     assert_eq!(words(&told), ["Start(Unreadable)"]);
-    end(shell);
+    kill_fork(shell, fork, Signal::SIGKILL);
 }
 
 #[test]
 fn more_than_can_be_held_have_no_known_end_and_more_than_can_be_known_are_counted() {
-    let (shell, fork) = fork_that_runs("exit 0");
+    let (mut shell, fork) = fork_that_runs("exec sleep 60");
     let (mut tracker, told) = tracker(shell.id());
     tracker.most_held = 0;
-    tracker.exit_asked(fork, || true);
-    assert_eq!(words(&told), ["1 forked", "End(TooMany)", "1 Unknown"]);
+    tracker.exec_asked(fork, || true);
+    go_on_to_the_next(&mut shell, fork);
+    tracker.begun(fork);
+    assert_eq!(words(&told), ["1 runs sleep 60", "End(TooMany)"]);
+    assert_eq!((tracker.known.len(), tracker.due.len()), (0, 0));
     tracker.most_known = 0;
     tracker.exec_asked(fork, || true);
     assert_eq!(words(&told), ["Start(TooMany)"]);
-    end(shell);
+    kill_fork(shell, fork, Signal::SIGKILL);
+}
+
+#[test]
+fn one_that_is_not_held_is_not_kept_when_it_is_gone() {
+    let (shell, fork) = fork_that_runs("exit 0");
+    let (mut tracker, told) = tracker(shell.id());
+    tracker.most_held = 0;
+    tracker.exec_asked(fork, || true);
+    kill_fork(shell, fork, Signal::SIGKILL);
+    tracker.look_again(Instant::now() + Duration::from_secs(60));
+    assert_eq!(words(&told), ["Start(Unconfirmed)"]);
+    assert_eq!((tracker.known.len(), tracker.due.len()), (0, 0));
 }
 
 #[test]
@@ -211,10 +245,12 @@ fn a_program_of_one_that_was_forgotten_is_not_taken_for_the_one_it_asks_for() {
 
 #[test]
 fn who_is_left_when_the_jail_is_over_has_no_known_end() {
-    let (shell, fork) = fork_that_runs("exit 0");
+    let (mut shell, fork) = fork_that_runs("exec sleep 60");
     let (mut tracker, told) = tracker(shell.id());
-    tracker.exit_asked(fork, || true);
+    tracker.exec_asked(fork, || true);
+    go_on_to_the_next(&mut shell, fork);
+    tracker.begun(fork);
     tracker.finish();
-    assert_eq!(words(&told), ["1 forked", "1 Unknown"]);
-    end(shell);
+    assert_eq!(words(&told), ["1 runs sleep 60", "1 Unknown"]);
+    kill_fork(shell, fork, Signal::SIGKILL);
 }
