@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::libc;
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
 
 /// On which side of a fork this is.
 pub(crate) enum Side {
@@ -38,6 +38,15 @@ pub(crate) fn fork() -> io::Result<Side> {
 pub(crate) fn ignore(ignored: Signal) -> io::Result<()> {
     // SAFETY: no code of ours runs on the signal.
     unsafe { signal(ignored, SigHandler::SigIgn) }?;
+    Ok(())
+}
+
+/// Hears `heard` from now on, which interrupts calls and does nothing else.
+pub(crate) fn hear(heard: Signal) -> io::Result<()> {
+    extern "C" fn nothing(_signal: i32) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(heard, &action) }?;
     Ok(())
 }
 

@@ -17,7 +17,11 @@ const IOCTL_NOTIF_ADDFD: libc::c_ulong = 0x4018_2103;
 ///
 /// The caller must have set `no_new_privs`.
 pub(crate) fn install_with_listener(filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
-    owned(install(filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?)
+    // Once it is received, a call is only interrupted by what kills: one that was restarted after a
+    // signal would be performed twice.
+    let flags =
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    owned(install(filter, flags)?)
 }
 
 /// Installs `filter` on the calling thread. The caller must have set `no_new_privs`.

@@ -8,14 +8,18 @@ use std::os::unix::fs::{
     FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, openat, openat2};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::stat::{Mode, SFlag, mknod, umask};
-use nix::unistd::linkat;
+use nix::unistd::{Pid, linkat};
 
 use super::files::CANARY;
 use super::ok;
 use crate::identity::new_command;
+use crate::raw;
 
 /// What a storm asks for, again and again.
 #[rustfmt::skip]
@@ -28,6 +32,32 @@ pub(crate) const STORM: [(&str, &str); 12] = [
 
 /// How often a storm asks for each.
 pub(crate) const STORMED: u32 = 300;
+
+/// Makes, moves and removes names while signals arrive all the time, as they do in a Go program.
+fn names_under_signals() -> io::Result<()> {
+    const TIMES: u32 = 200;
+    raw::hear(Signal::SIGURG)?;
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut own = SigSet::empty();
+            own.add(Signal::SIGURG);
+            let blocked = own.thread_block();
+            while blocked.is_ok() && !is_over.load(Ordering::Relaxed) {
+                kill(Pid::this(), Signal::SIGURG).ok();
+            }
+        });
+        let done = (0..TIMES).try_for_each(|_| {
+            fs::create_dir("signalled")?;
+            File::create_new("signalled.txt")?;
+            fs::rename("signalled.txt", "signalled.new")?;
+            fs::remove_file("signalled.new")?;
+            fs::remove_dir("signalled")
+        });
+        is_over.store(true, Ordering::Relaxed);
+        done
+    })
+}
 
 pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
     let done = match *words {
@@ -65,6 +95,7 @@ pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
         ["write", path, text] => fs::write(path, text),
         ["save", path, text] => save(path, text),
         ["rmdir", path] => fs::remove_dir(path),
+        ["names-under-signals"] => names_under_signals(),
         ["text", path] => return Some(fs::read_to_string(path).map(|text| one_line(&text))),
         ["link-text", path] => {
             return Some(fs::read_link(path).map(|to| to.display().to_string()));

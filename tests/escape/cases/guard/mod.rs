@@ -33,6 +33,7 @@ pub(super) const CASES: &[Case] = &[
     case("whatever_is_at_a_hidden_name_is_closed", beyond::kinds),
     case("protected_names_cannot_be_made_where_they_are_not", planted::planted),
     case("a_protected_name_of_the_repository_cannot_be_made", planted::in_the_repository),
+    case("a_call_that_a_signal_interrupts_is_performed_once", storm::interrupted),
     case("each_refused_name_is_one_event_with_a_count", storm::storm),
 ];
 

@@ -51,3 +51,14 @@ pub(super) fn storm(identity: Identity) -> anyhow::Result<()> {
     ensure!(talk.ask(&["storm-of-names"])? == "0", "the control was refused");
     Ok(())
 }
+
+/// A call that a signal interrupted is performed once.
+pub(super) fn interrupted(identity: Identity) -> anyhow::Result<()> {
+    let ground = Ground::set(identity)?;
+    for side in [Side::Inside, Side::Outside] {
+        let mut talk = ground.talk(side)?;
+        let said = talk.ask(&["names-under-signals"])?;
+        ensure!(said == "ok", "{side:?}: {said}");
+    }
+    Ok(())
+}
