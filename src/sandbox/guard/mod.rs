@@ -10,8 +10,10 @@
 
 // Defence::Guard: guard::nothing_hidden_is_read_in_a_race_with_the_host.
 mod far;
+mod follow;
 mod handle;
 mod host;
+mod perform;
 mod process;
 mod secrets;
 mod tree;
