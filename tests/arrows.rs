@@ -31,6 +31,7 @@ fn sandbox_depends_on_few_crates_and_these_are_they() -> anyhow::Result<()> {
     let direct = shipped_dependencies(&metadata()?, "kvro-sandbox");
     insta::assert_snapshot!(direct.into_iter().collect::<Vec<_>>().join("\n"), @r"
     caps
+    globset
     landlock
     libc
     nix
