@@ -3,6 +3,7 @@
 //! The crate has no policy: it does what a [`Plan`] says and refuses what the kernel cannot do. It
 //! is synchronous, and the only crate with `unsafe`, all of it in `sys`.
 
+mod collector;
 mod creds;
 mod exec;
 mod guard;

@@ -17,6 +17,7 @@ use super::perform::Performed;
 use super::secrets::Secrets;
 use super::tree::Tree;
 use super::wire::{At, FromGuard, ToGuard};
+use crate::collector;
 use crate::creds;
 use crate::identity;
 use crate::plan::{Guarded, Identity, ShownAs, Stretch};
@@ -122,7 +123,7 @@ impl Guard {
             let (asked, changed) = (waits[0].any().unwrap_or(true), waits[1].any().unwrap_or(true));
             if asked {
                 match channel.receive::<ToGuard>()? {
-                    None => return Ok(()),
+                    None => return collector::leave(&[self.host.as_fd(), self.far.as_fd()]),
                     Some((request, fds)) => self.obey(request, fds, channel)?,
                 }
             }

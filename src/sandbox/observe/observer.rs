@@ -15,6 +15,7 @@ use super::decoys::DecoyWatch;
 use super::names::{Late, NameJudge, Names, RefusedName};
 use super::processes::{ProcessSeen, Tracker};
 use super::tap::{self, Attempt};
+use crate::collector;
 use crate::guard::GuardHandle;
 use crate::plan::{Guarded, Mask, MaskKind};
 use crate::seccomp::Family;
@@ -88,7 +89,9 @@ impl Observer {
         let watch = move || {
             let watched = watch.until(&stopped, &see);
             watch.processes.finish();
-            if watched.and_then(|()| tap::close(watch.tap)).is_err() {
+            let mut last = vec![watch.tap.as_fd()];
+            last.extend(watch.decoys.iter().map(AsFd::as_fd));
+            if watched.and_then(|()| collector::leave(&last)).is_err() {
                 see(Observation::Failed("the watch on the jail broke"));
             }
         };

@@ -4,13 +4,11 @@
 //! A filter in the kernel lets pass what opens a TCP connection and every datagram of another
 //! protocol, unless it goes to a loopback address or to a port that the door serves.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socket, socketpair,
-};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socket};
 
 use crate::sys;
 
@@ -42,22 +40,6 @@ pub(crate) fn read(tap: &OwnedFd) -> io::Result<Option<Attempt>> {
         Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(None),
         Err(other) => Err(other.into()),
     }
-}
-
-/// Closes the tap without waiting for it.
-///
-/// Whoever closes the last descriptor of a packet socket sleeps through an RCU grace period
-/// (`packet_release` in net/packet/af_packet.c), 10 ms and more: a third of a short run. A socket
-/// that lies in the queue of a socket pair that nobody can reach any more is closed by the
-/// kernel's collector of such cycles instead (net/unix/garbage.c), which keeps nobody waiting.
-pub(crate) fn close(tap: OwnedFd) -> io::Result<()> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let (queue, writer) = socketpair(AddressFamily::Unix, SockType::Datagram, None, flags)?;
-    let cycle = [queue.as_raw_fd(), tap.as_raw_fd()];
-    let rights = [ControlMessage::ScmRights(&cycle)];
-    let word = [IoSlice::new(b"x")];
-    sendmsg::<()>(writer.as_raw_fd(), &word, &rights, MsgFlags::empty(), None)?;
-    Ok(())
 }
 
 /// Reads the headers of an IP packet (RFC 791, RFC 8200); extension headers count as protocols.
