@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use globset::{GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 
 use crate::git::{self, Effect};
@@ -20,7 +20,7 @@ pub struct ClosedNames(Arc<Inner>);
 struct Inner {
     workspace: PathBuf,
     files: FileRules,
-    /// All patterns at once, since nearly every path matches none.
+    /// All patterns of `files`.
     any: GlobSet,
     /// Directories that lead to names which patterns spell out.
     leads: BTreeSet<PathBuf>,
@@ -33,15 +33,11 @@ const CONFIG_LOCK: &str = "config.lock";
 impl ClosedNames {
     /// `files` are the rules as they hold in `workspace`, its repositories taken in.
     pub fn new(workspace: &Path, files: &FileRules) -> Result<Self, globset::Error> {
-        let mut any = GlobSetBuilder::new();
-        for glob in files.hide.globs().chain(files.protect.globs()) {
-            any.add(glob.clone());
-        }
         let leads = files.hide.leads().chain(files.protect.leads()).collect();
         Ok(Self(Arc::new(Inner {
             workspace: workspace.to_owned(),
             files: files.clone(),
-            any: any.build()?,
+            any: files.any()?,
             leads,
         })))
     }
@@ -126,8 +122,7 @@ pub fn guarded(
         let stretch = if is_protected { Stretch::ReadOnly } else { stretch };
         View { path: dir.clone(), stretch, names: shown(workspace, dir, &dirs, &covered, names) }
     });
-    let suspects = names.0.files.hide.globs().chain(names.0.files.protect.globs());
-    let suspects = suspects.map(|glob| glob.glob().to_owned()).collect();
+    let suspects = names.0.files.globs().map(|glob| glob.glob().to_owned()).collect();
     Guarded { root: workspace.to_owned(), views: views.collect(), suspects }
 }
 

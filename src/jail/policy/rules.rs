@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use globset::{Glob, GlobSet, GlobSetBuilder};
 use ipnet::IpNet;
 use kvro_ledger::PicoUsd;
 use kvro_proxy::rules::Decision;
@@ -157,6 +158,20 @@ impl FileRules {
     pub fn in_repositories(&self, git_dirs: &BTreeSet<PathBuf>) -> Self {
         let hide = self.hide.in_repositories(git_dirs);
         Self { hide, protect: self.protect.in_repositories(git_dirs), ..self.clone() }
+    }
+
+    /// Every glob that can make something hidden or protected.
+    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> {
+        self.hide.globs().chain(self.protect.globs())
+    }
+
+    /// All of [`Self::globs`] at once, since nearly every path matches none.
+    pub(crate) fn any(&self) -> Result<GlobSet, globset::Error> {
+        let mut set = GlobSetBuilder::new();
+        for glob in self.globs() {
+            set.add(glob.clone());
+        }
+        set.build()
     }
 
     /// The grant that makes `path` writable, the most specific first.

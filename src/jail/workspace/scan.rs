@@ -11,8 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use globset::{GlobSet, GlobSetBuilder};
-
 use super::hooks::hooks_paths;
 use super::real::real_path;
 use super::sights::Sights;
@@ -119,7 +117,7 @@ pub fn look(
     files: &FileRules,
     on_file: impl Fn(&Path) + Sync,
 ) -> Result<Seen, ScanError> {
-    let any = any_of(files).map_err(|cause| ScanError {
+    let any = files.any().map_err(|cause| ScanError {
         path: workspace.to_owned(),
         cause: io::Error::other(cause),
     })?;
@@ -156,15 +154,6 @@ pub fn look(
         }
     });
     Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// All patterns at once, since nearly every path matches none.
-fn any_of(files: &FileRules) -> Result<GlobSet, globset::Error> {
-    let mut set = GlobSetBuilder::new();
-    for glob in files.hide.globs().chain(files.protect.globs()) {
-        set.add(glob.clone());
-    }
-    set.build()
 }
 
 /// What `files` says of git directories, which the walk did not know yet.

@@ -5,18 +5,17 @@
 //! opened it before that has it, which is why this is no guard.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use nix::dir::Type;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use nix::sys::stat::Mode;
-use nix::unistd::{chdir, fchdir};
 
+use super::host::watch_dir;
+use super::tree::entries;
 use super::wire::At;
 
 /// So many directories are looked through before the guard listens again.
@@ -71,7 +70,7 @@ impl FarWatch {
     }
 
     /// Goes on looking through directories; `open` opens a real one, `is_guarded` says which are
-    /// somebody else's. Changes the working directory, as the watch on guarded directories does.
+    /// somebody else's.
     pub(super) fn look_on(
         &mut self,
         open: impl Fn(&Path) -> io::Result<OwnedFd>,
@@ -83,10 +82,7 @@ impl FarWatch {
             let Some(dir) = self.left.pop_front() else { break };
             // What is gone, or closed to us, is closed to the agent as well.
             let Ok(real) = open(&dir) else { continue };
-            fchdir(&real)?;
-            let watched = self.inotify.add_watch(".", APPEARS);
-            chdir("/")?;
-            match watched {
+            match watch_dir(&self.inotify, &real, APPEARS)? {
                 Ok(watch) => drop(self.dirs.insert(watch, dir.clone())),
                 Err(Errno::ENOSPC) => {
                     self.is_full = true;
@@ -97,8 +93,10 @@ impl FarWatch {
                 Err(_) => continue,
             }
             // After the watch is set, so that nothing falls between the two.
-            for (name, is_dir) in list(&real) {
+            for (name, kind) in entries(&real).into_iter().flatten().flatten() {
                 let at = At { dir: dir.clone(), name };
+                // One of which the filesystem does not say so is looked through to find out.
+                let is_dir = kind.is_none_or(|kind| kind == Type::Directory);
                 if suspects.is_match(at.path()) {
                     found.suspects.push(at.clone());
                 }
@@ -165,18 +163,3 @@ const APPEARS: AddWatchFlags = AddWatchFlags::IN_CREATE
     .union(AddWatchFlags::IN_MOVED_TO)
     .union(AddWatchFlags::IN_ONLYDIR)
     .union(AddWatchFlags::IN_DONT_FOLLOW);
-
-/// The names in a directory, and whether each is a directory itself. What cannot be read has none.
-fn list(dir: &OwnedFd) -> Vec<(PathBuf, bool)> {
-    use std::os::unix::ffi::OsStrExt;
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let Ok(dir) = openat(dir, ".", flags, Mode::empty()) else { return Vec::new() };
-    let Ok(mut entries) = nix::dir::Dir::from_fd(dir) else { return Vec::new() };
-    let names = entries.iter().flatten().map(|entry| {
-        let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
-        // A filesystem that does not say so is asked when the name is looked through.
-        let is_dir = entry.file_type().is_none_or(|kind| kind == nix::dir::Type::Directory);
-        (PathBuf::from(name), is_dir)
-    });
-    names.filter(|(name, _)| name.as_os_str() != "." && name.as_os_str() != "..").collect()
-}

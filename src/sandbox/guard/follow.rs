@@ -91,12 +91,8 @@ impl Guard {
         real: Option<&OwnedFd>,
         channel: &Channel,
     ) -> io::Result<()> {
-        let is_dir = match real {
-            Some(real) => is_kind(&fstat(real)?, libc::S_IFDIR),
-            None => false,
-        };
         match real {
-            Some(real) if is_dir => {
+            Some(real) if is_dir(real)? => {
                 if self.host.watch(dir, real)? {
                     self.tree.make_view(dir)?;
                     self.look_through(dir, channel)?;
@@ -167,10 +163,7 @@ impl Guard {
         }
         self.asked.insert(at.clone());
         let real = self.tree.real(&at.dir, at.name.as_os_str())?;
-        let is_dir = match &real {
-            Some(real) => is_kind(&fstat(real)?, libc::S_IFDIR),
-            None => false,
-        };
+        let is_dir = real.as_ref().map_or(Ok(false), is_dir)?;
         channel.send(&FromGuard::Appeared { at, is_dir }, &[])
     }
 
@@ -236,15 +229,20 @@ impl Guard {
         if self.secrets.is_one(&real)? {
             return self.tree.hide(&at.dir, name);
         }
-        if views.is_empty() || !is_kind(&fstat(&real)?, libc::S_IFDIR) {
-            self.tree.show(&at.dir, name, &real, stretch)?;
-            self.far.add(at.path());
-            return Ok(());
+        if views.is_empty() || !is_dir(&real)? {
+            return self.show(at, &real, stretch);
         }
         for view in views {
             self.add_view(view, stretch)?;
         }
         views.iter().try_for_each(|view| self.look_through(view, channel))
+    }
+
+    /// Shows `real` at a name; what is in it is watched by and by.
+    pub(super) fn show(&mut self, at: &At, real: &OwnedFd, stretch: Stretch) -> io::Result<()> {
+        self.tree.show(&at.dir, at.name.as_os_str(), real, stretch)?;
+        self.far.add(at.path());
+        Ok(())
     }
 
     pub(super) fn add_view(&mut self, dir: &Path, stretch: Stretch) -> io::Result<()> {
@@ -253,6 +251,10 @@ impl Guard {
         let real = self.tree.real_dir(dir)?;
         self.host.watch(dir, &real).map(drop)
     }
+}
+
+fn is_dir(real: &OwnedFd) -> io::Result<bool> {
+    Ok(is_kind(&fstat(real)?, libc::S_IFDIR))
 }
 
 /// Errors that say something about one name, and nothing about the guard.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::sys::stat::fstat;
-use nix::unistd::fchdir;
+use nix::unistd::{chdir, fchdir};
 
 /// What happened to names since the last look.
 #[derive(Debug)]
@@ -38,8 +38,7 @@ impl HostWatch {
     /// Watches the directory `dir`, which is `real`, unless it is watched already; says whether it
     /// is another directory than before.
     ///
-    /// `ENOSPC` means that `fs.inotify.max_user_watches` is too low. The working directory is
-    /// changed: a watch takes a path, and the real directory has none in the jail.
+    /// `ENOSPC` means that `fs.inotify.max_user_watches` is too low.
     pub(super) fn watch(&mut self, dir: &Path, real: &OwnedFd) -> io::Result<bool> {
         let stat = fstat(real)?;
         let identity = (stat.st_dev, stat.st_ino);
@@ -49,9 +48,7 @@ impl HostWatch {
             }
             self.forget(dir);
         }
-        fchdir(real)?;
-        let watch = self.inotify.add_watch(".", CHANGES)?;
-        fchdir_to_root()?;
+        let watch = watch_dir(&self.inotify, real, CHANGES)??;
         self.dirs.insert(watch, dir.to_owned());
         self.watched.insert(dir.to_owned(), (watch, identity));
         Ok(true)
@@ -95,8 +92,19 @@ const CHANGES: AddWatchFlags = AddWatchFlags::IN_CREATE
     .union(AddWatchFlags::IN_MOVED_TO)
     .union(AddWatchFlags::IN_ONLYDIR);
 
-fn fchdir_to_root() -> io::Result<()> {
-    Ok(nix::unistd::chdir("/")?)
+/// Watches the directory `real`; the inner error is the watch's.
+///
+/// The working directory is changed for it: a watch takes a path, and a real directory has none in
+/// the jail.
+pub(super) fn watch_dir(
+    inotify: &Inotify,
+    real: &OwnedFd,
+    changes: AddWatchFlags,
+) -> io::Result<nix::Result<WatchDescriptor>> {
+    fchdir(real)?;
+    let watched = inotify.add_watch(".", changes);
+    chdir("/")?;
+    Ok(watched)
 }
 
 impl AsFd for HostWatch {

@@ -143,11 +143,7 @@ impl Guard {
         match self.tree.real(&at.dir, name)? {
             None => self.tree.hide(&at.dir, name),
             Some(real) if self.tree.is_shown(&at.dir, name, &real)? => Ok(()),
-            Some(real) => {
-                self.tree.show(&at.dir, name, &real, stretch)?;
-                self.far.add(at.path());
-                Ok(())
-            }
+            Some(real) => self.show(at, &real, stretch),
         }
     }
 }

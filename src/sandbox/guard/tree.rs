@@ -8,8 +8,10 @@
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{
     AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, readlinkat, renameat2,
@@ -18,6 +20,7 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
+use crate::mounts::attributes;
 use crate::plan::Stretch;
 use crate::sys::{self, MountAttributes};
 
@@ -300,13 +303,6 @@ const CLOEXEC: OFlag = OFlag::O_CLOEXEC;
 const LOOK: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(CLOEXEC);
 const DETACH: MntFlags = MntFlags::MNT_DETACH.union(MntFlags::UMOUNT_NOFOLLOW);
 
-fn attributes(stretch: Stretch) -> MountAttributes {
-    match stretch {
-        Stretch::ReadOnly => MountAttributes::READ_ONLY,
-        Stretch::ReadWrite => MountAttributes::READ_WRITE,
-    }
-}
-
 /// Opens `path` below `root` without leaving it and without following a link.
 pub(crate) fn beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -350,16 +346,24 @@ fn make_place(places: &OwnedFd, name: &OsStr, is_dir: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn list(dir: &OwnedFd) -> io::Result<Vec<PathBuf>> {
-    use std::os::unix::ffi::OsStrExt;
+/// A name in a directory, and what the filesystem says that it is.
+pub(super) type Named = (PathBuf, Option<Type>);
+
+/// The names in a directory, as far as they can be read.
+pub(super) fn entries(dir: &OwnedFd) -> io::Result<Vec<nix::Result<Named>>> {
     let dir = openat(dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | CLOEXEC, Mode::empty())?;
-    let mut entries = nix::dir::Dir::from_fd(dir)?;
-    let mut names = Vec::new();
-    for entry in entries.iter() {
-        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
-        if name != "." && name != ".." && name != WAITING {
-            names.push(name.into());
-        }
-    }
-    Ok(names)
+    let mut entries = Dir::from_fd(dir)?;
+    let names = entries.iter().map(|entry| {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+        Ok((name.into(), entry.file_type()))
+    });
+    let is_name = |(name, _): &(PathBuf, _)| name.as_os_str() != "." && name.as_os_str() != "..";
+    Ok(names.filter(|entry| entry.as_ref().map_or(true, is_name)).collect())
+}
+
+fn list(dir: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+    let names = entries(dir)?.into_iter().map(|entry| entry.map(|(name, _)| name));
+    let names = names.filter(|name| name.as_ref().map_or(true, |name| name.as_os_str() != WAITING));
+    Ok(names.collect::<nix::Result<_>>()?)
 }

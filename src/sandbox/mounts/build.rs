@@ -106,7 +106,8 @@ fn missing(target: &Path) -> StepFailed {
     StepFailed { step: Step::OpenTree(target.to_owned()), errno: libc::ENOENT }
 }
 
-fn attributes(stretch: Stretch) -> MountAttributes {
+/// The attributes of a mount that stretches so far.
+pub(crate) fn attributes(stretch: Stretch) -> MountAttributes {
     match stretch {
         Stretch::ReadOnly => MountAttributes::READ_ONLY,
         Stretch::ReadWrite => MountAttributes::READ_WRITE,

@@ -12,5 +12,5 @@ mod proc;
 mod root;
 mod view;
 
-pub(crate) use build::{build, detach_from_host};
+pub(crate) use build::{attributes, build, detach_from_host};
 pub(crate) use prepared::{Prepared, sources};

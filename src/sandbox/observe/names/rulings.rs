@@ -39,6 +39,21 @@ impl NameJudge {
         if self.views.contains(dir) { Where::Guarded(at) } else { Where::Free(at) }
     }
 
+    /// Both ends of a move or a link, and whether they lie on one mount that nothing guards. `None`
+    /// if one is not in the tree: the kernel refuses to cross mounts.
+    fn ends(&self, from: &Place, to: &Place) -> Option<(At, At, bool)> {
+        match (self.place(from), self.place(to)) {
+            (Where::Outside, _) | (_, Where::Outside) => None,
+            (Where::Free(from), Where::Free(to)) => {
+                let is_one = self.home(&from.dir) == self.home(&to.dir);
+                Some((from, to, is_one))
+            }
+            (Where::Guarded(from) | Where::Free(from), Where::Guarded(to) | Where::Free(to)) => {
+                Some((from, to, false))
+            }
+        }
+    }
+
     fn is_closed(&self, at: &At) -> bool {
         matches!(self.names.standing(&at.path()), Standing::Hidden | Standing::Protected)
     }
@@ -154,17 +169,7 @@ impl NameJudge {
     }
 
     fn rule_moving(&self, from: &Place, to: &Place, flags: u32) -> Ruling {
-        let (a, b) = (self.place(from), self.place(to));
-        let (from_at, to_at, is_free) = match (a, b) {
-            (Where::Outside, _) | (_, Where::Outside) => return Ruling::GoOn,
-            (Where::Free(from), Where::Free(to)) => {
-                let is_one = self.home(&from.dir) == self.home(&to.dir);
-                (from, to, is_one)
-            }
-            (Where::Guarded(from) | Where::Free(from), Where::Guarded(to) | Where::Free(to)) => {
-                (from, to, false)
-            }
-        };
+        let Some((from_at, to_at, is_free)) = self.ends(from, to) else { return Ruling::GoOn };
         let Some(stat) = from.stat() else { return Ruling::Refuse(libc::ENOENT) };
         if flags == 0
             && !is_free
@@ -198,16 +203,7 @@ impl NameJudge {
     }
 
     fn rule_linking(&self, from: &Place, to: &Place) -> Ruling {
-        let (from_at, to_at, is_free) = match (self.place(from), self.place(to)) {
-            (Where::Outside, _) | (_, Where::Outside) => return Ruling::GoOn,
-            (Where::Free(from), Where::Free(to)) => {
-                let is_one = self.home(&from.dir) == self.home(&to.dir);
-                (from, to, is_one)
-            }
-            (Where::Guarded(from) | Where::Free(from), Where::Guarded(to) | Where::Free(to)) => {
-                (from, to, false)
-            }
-        };
+        let Some((from_at, to_at, is_free)) = self.ends(from, to) else { return Ruling::GoOn };
         for at in [&from_at, &to_at] {
             if self.is_closed(at) {
                 return Self::closed(at, "link");
