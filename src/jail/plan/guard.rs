@@ -5,11 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use globset::GlobSet;
 use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 
 use crate::git::{self, Effect};
-use crate::policy::FileRules;
+use crate::policy::{FileRules, Sieve};
 use crate::workspace::{FEW, Match, Matches, is_git_dir, look, read_small};
 
 /// The policy over names in the workspace.
@@ -21,7 +20,7 @@ struct Inner {
     workspace: PathBuf,
     files: FileRules,
     /// All patterns of `files`.
-    any: GlobSet,
+    sieve: Sieve,
     /// Directories that lead to names which patterns spell out.
     leads: BTreeSet<PathBuf>,
 }
@@ -37,7 +36,7 @@ impl ClosedNames {
         Ok(Self(Arc::new(Inner {
             workspace: workspace.to_owned(),
             files: files.clone(),
-            any: files.any()?,
+            sieve: files.sieve()?,
             leads,
         })))
     }
@@ -49,7 +48,7 @@ impl Names for ClosedNames {
         let may_match = path
             .ancestors()
             .take_while(|above| !above.as_os_str().is_empty())
-            .any(|above| inner.any.is_match(above));
+            .any(|above| inner.sieve.may_match(above));
         if may_match {
             if inner.files.hide.covers(path).is_some() {
                 return Standing::Hidden;

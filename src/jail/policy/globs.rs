@@ -292,7 +292,7 @@ impl Cover {
     }
 
     /// Every glob that can make something covered: what none of them matches, nothing here covers.
-    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> {
+    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> + Clone {
         let matching = self.lists.iter().flatten().map(|entry| &entry.value);
         let matching = matching.filter(|glob| glob.effect == Effect::Match);
         matching.flat_map(|glob| glob.unit.iter().chain([&glob.glob])).map(|lazy| &lazy.glob)

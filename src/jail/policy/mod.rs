@@ -16,6 +16,7 @@ mod reader;
 mod render;
 mod rules;
 mod schema;
+mod sieve;
 mod trust;
 mod units;
 mod warning;
@@ -38,6 +39,7 @@ pub use rules::{
     EnvRules, FileRules, InferenceServer, Level, NetMode, NetRules, Policy, PriceRow, Redirect,
     Resources, UnknownLevel, UnknownMode,
 };
+pub use sieve::Sieve;
 pub use trust::TrustStore;
 pub use units::{ByteSize, Cpus, CpusError, SizeError, Span, SpanError};
 pub use warning::Warning;

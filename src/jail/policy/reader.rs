@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use memchr::memchr_iter;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -91,7 +92,8 @@ impl Source {
 
     fn origin(&self, span: &Range<usize>) -> Origin {
         let before = self.body.get(..span.start).unwrap_or_default();
-        Origin { layer: Arc::clone(&self.layer), line: before.matches('\n').count() + 1 }
+        let line = memchr_iter(b'\n', before.as_bytes()).count() + 1;
+        Origin { layer: Arc::clone(&self.layer), line }
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::Glob;
 use ipnet::IpNet;
 use kvro_ledger::PicoUsd;
 use kvro_proxy::rules::Decision;
@@ -17,6 +17,7 @@ use kvro_proxy::{HostPattern, Rules, Server, ServerName};
 use super::entry::{Entry, Origin};
 use super::globs::Cover;
 use super::names::{NameList, NamePattern, Variable, passes};
+use super::sieve::Sieve;
 use super::units::{ByteSize, Cpus};
 use crate::limits::Limits;
 
@@ -161,17 +162,13 @@ impl FileRules {
     }
 
     /// Every glob that can make something hidden or protected.
-    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> {
+    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> + Clone {
         self.hide.globs().chain(self.protect.globs())
     }
 
     /// All of [`Self::globs`] at once, since nearly every path matches none.
-    pub(crate) fn any(&self) -> Result<GlobSet, globset::Error> {
-        let mut set = GlobSetBuilder::new();
-        for glob in self.globs() {
-            set.add(glob.clone());
-        }
-        set.build()
+    pub(crate) fn sieve(&self) -> Result<Sieve, globset::Error> {
+        Sieve::of(self.globs())
     }
 
     /// The grant that makes `path` writable, the most specific first.

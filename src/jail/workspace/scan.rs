@@ -117,7 +117,7 @@ pub fn look(
     files: &FileRules,
     on_file: impl Fn(&Path) + Sync,
 ) -> Result<Seen, ScanError> {
-    let any = files.any().map_err(|cause| ScanError {
+    let sieve = files.sieve().map_err(|cause| ScanError {
         path: workspace.to_owned(),
         cause: io::Error::other(cause),
     })?;
@@ -138,7 +138,7 @@ pub fn look(
         if kind == Kind::File {
             on_file(&path);
         }
-        if !any.is_match(below) {
+        if !sieve.may_match(below) {
             return Next::Onward;
         }
         let hit = || Match { path: below.to_owned(), kind };
