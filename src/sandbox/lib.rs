@@ -14,6 +14,7 @@ mod jail;
 mod landlock;
 mod launch;
 mod limits;
+mod lookup;
 mod mounts;
 mod net;
 mod observe;
@@ -38,8 +39,8 @@ pub use observe::{
     StartedBy, Wall, WhyMissed,
 };
 pub use plan::{
-    Command, Content, Guarded, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown, ShownAs,
-    Stream, Stretch, View,
+    Command, Content, Guarded, HostFile, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown,
+    ShownAs, Stream, Stretch, View,
 };
 pub use pty::{RawMode, WindowSize};
 pub use seccomp::{RefusedCall, refused_calls};

@@ -152,24 +152,37 @@ impl Mount {
             Self::Overlay { lower, layer, owner, .. } => {
                 Some(Origin { tree: lower, layer: Some(layer), owner: *owner })
             }
+            Self::File { content, .. } => content.host.as_ref().map(|HostFile(path)| Origin {
+                tree: path,
+                layer: None,
+                owner: Owner::AsIs,
+            }),
             Self::Tmpfs { .. }
             | Self::Devices
             | Self::Proc
             | Self::Directory { .. }
-            | Self::File { .. }
             | Self::Alias { .. }
             | Self::Symlink { .. } => None,
         }
     }
 }
 
-/// The bytes of a generated file.
+/// What a file of ours says: all that a file of the host says, and then something of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Content(#[serde(with = "serde_bytes")] pub Vec<u8>);
+pub struct Content {
+    pub host: Option<HostFile>,
+    /// Begins on a line of its own.
+    #[serde(with = "serde_bytes")]
+    pub own: Vec<u8>,
+}
+
+/// The absolute path of a file on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFile(#[serde(with = "crate::path_bytes")] pub PathBuf);
 
 impl From<String> for Content {
     fn from(text: String) -> Self {
-        Self(text.into_bytes())
+        Self { host: None, own: text.into_bytes() }
     }
 }
 

@@ -1,9 +1,9 @@
 //! What programs inside trust: the host's roots, the policy's own, and the run's authority.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use kvro_sandbox::{Content, Mount};
+use kvro_sandbox::{Content, HostFile, Mount};
 
 /// Every authority in one file.
 const BUNDLE: &str = "/etc/kvro-jail/ca-bundle.pem";
@@ -40,7 +40,8 @@ const ADDED_VARIABLE: &str = "NODE_EXTRA_CA_CERTS";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
     run_ca: String,
-    all: Vec<u8>,
+    /// What comes after the host's roots.
+    added: Vec<u8>,
     /// The host's bundles, which are covered by ours.
     covered: Vec<PathBuf>,
 }
@@ -53,20 +54,21 @@ impl Bundle {
         let mut covered: Vec<PathBuf> = there.collect();
         covered.sort();
         covered.dedup();
-        let mut all = covered.first().and_then(|path| fs::read(path).ok()).unwrap_or_default();
-        for part in [extra, run_ca.as_bytes()] {
-            if all.last().is_some_and(|&byte| byte != b'\n') {
-                all.push(b'\n');
-            }
-            all.extend_from_slice(part);
+        let mut added = extra.to_owned();
+        if added.last().is_some_and(|&byte| byte != b'\n') {
+            added.push(b'\n');
         }
-        Self { run_ca, all, covered }
+        added.extend_from_slice(run_ca.as_bytes());
+        Self { run_ca, added, covered }
     }
 
     pub(super) fn mounts(&self) -> Vec<Mount> {
         let file = |target: &str, content| Mount::File { target: target.into(), content };
-        let mut mounts =
-            vec![file(BUNDLE, Content(self.all.clone())), file(RUN_CA, self.run_ca.clone().into())];
+        // Copied where it is shown: it is too large to travel with the plan.
+        let host = self.covered.iter().find(|path| File::open(path).is_ok());
+        let host = host.cloned().map(HostFile);
+        let all = Content { host, own: self.added.clone() };
+        let mut mounts = vec![file(BUNDLE, all), file(RUN_CA, self.run_ca.clone().into())];
         let alias = |target: &PathBuf| Mount::Alias { of: BUNDLE.into(), target: target.clone() };
         mounts.extend(self.covered.iter().map(alias));
         mounts

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use kvro_sandbox::{MaskKind, Mount, Plan, ShownAs, Stretch, refused_calls};
+use kvro_sandbox::{Content, HostFile, MaskKind, Mount, Plan, ShownAs, Stretch, refused_calls};
 
 use super::kit::Kit;
 use super::story::Request;
@@ -99,8 +99,10 @@ fn describe(mount: &Mount) -> String {
         Mount::Devices => "devices    /dev".to_owned(),
         Mount::Proc => "processes  /proc".to_owned(),
         Mount::Directory { target } => format!("directory  {}", show(target)),
-        Mount::File { target, content } => {
-            format!("made       {} ({} bytes)", show(target), content.0.len())
+        Mount::File { target, content: Content { host, own } } => {
+            let host = host.as_ref().map(|HostFile(path)| format!("{} and ", show(path)));
+            let host = host.unwrap_or_default();
+            format!("made       {} ({host}{} bytes)", show(target), own.len())
         }
         Mount::Symlink { target, to } => format!("link       {} -> {}", show(target), show(to)),
         Mount::Alias { of, target } => format!("made       {} (as {})", show(target), show(of)),

@@ -13,13 +13,12 @@ use std::path::{Path, PathBuf};
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{
-    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, readlinkat, renameat2,
-};
+use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, readlinkat, renameat2};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
+use crate::lookup::{beneath, is_gone};
 use crate::mounts::attributes;
 use crate::plan::Stretch;
 use crate::sys::{self, MountAttributes};
@@ -303,25 +302,12 @@ const CLOEXEC: OFlag = OFlag::O_CLOEXEC;
 const LOOK: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(CLOEXEC);
 const DETACH: MntFlags = MntFlags::MNT_DETACH.union(MntFlags::UMOUNT_NOFOLLOW);
 
-/// Opens `path` below `root` without leaving it and without following a link.
-pub(crate) fn beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let resolve = ResolveFlag::RESOLVE_BENEATH
-        | ResolveFlag::RESOLVE_NO_SYMLINKS
-        | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    Ok(openat2(root, path, OpenHow::new().flags(flags | CLOEXEC).resolve(resolve))?)
-}
-
 fn present(opened: nix::Result<OwnedFd>) -> io::Result<Option<OwnedFd>> {
     match opened {
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
         Err(other) => Err(other.into()),
     }
-}
-
-pub(crate) fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
 pub(crate) fn is_kind(stat: &FileStat, kind: libc::mode_t) -> bool {

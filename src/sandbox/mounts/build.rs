@@ -91,7 +91,7 @@ fn add(root: &Root, mount: &Mount, sources: Sources) -> Result<(), StepFailed> {
             root.directory(target).map(drop).during(|| Step::Make(target.clone()))
         }
         Mount::File { target, content } => {
-            root.write(target, &content.0).during(|| Step::Make(target.clone()))
+            root.write(target, sources.tree, &content.own).during(|| Step::Make(target.clone()))
         }
         Mount::Alias { of, target } => {
             alias(root, of, target).during(|| Step::Mount(target.clone()))

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MntFlags, umount2};
 
 use super::root::{Kind, Root, kind_of};
+use crate::lookup::is_gone;
 use crate::plan::{Mask, MaskKind};
 use crate::step::{During, Step, StepFailed};
 use crate::sys::{self, MountAttributes};
@@ -46,10 +47,6 @@ pub(super) fn cover(root: &Root, masks: &[Mask]) -> Result<Option<OwnedFd>, Step
     Ok(Some(decoys.tree))
 }
 
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
-}
-
 /// A read-only copy of the mount over itself.
 fn protect(place: &OwnedFd) -> io::Result<()> {
     // Defence::ProtectedMask: files::agent_cannot_rename_a_protected_file.
@@ -83,7 +80,7 @@ impl Decoys {
         let name = Path::new("/").join(number.to_string());
         match kind_of(place.as_fd())? {
             Kind::Directory => drop(self.root.directory(&name)?),
-            Kind::File => self.root.write(&name, text.as_bytes())?,
+            Kind::File => self.root.write(&name, None, text.as_bytes())?,
         }
         let tree = sys::open_tree(self.root.existing(&name)?.as_fd())?;
         let attributes = MountAttributes { access: sys::Access::ReadOnly, ..MountAttributes::DATA };

@@ -1,5 +1,6 @@
 //! Sources of mounts, opened as detached trees.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -18,7 +19,7 @@ pub(crate) struct Prepared(Vec<Sources>);
 /// What one mount of the plan is made from.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
-    /// The source of a bind, or what an overlay lies over.
+    /// The source of a bind, what an overlay lies over, or the file that one of ours begins with.
     pub(crate) tree: Option<OwnedFd>,
     /// Where an overlay's changes go.
     pub(crate) layer: Option<OwnedFd>,
@@ -77,7 +78,12 @@ pub(crate) fn sources(plan: &Plan, from_stage: &Channel) -> Result<Vec<Sources>,
         .map(|mount| match (mapped(mount), mount.origin()) {
             (Some(_), _) => Sources::receive(from_stage).during(|| Step::Report),
             (None, Some(origin)) => Sources::open(origin, |path| {
-                sys::clone_tree(path).during(|| Step::OpenTree(path.to_owned()))
+                let opened = if matches!(mount, Mount::File { .. }) {
+                    File::open(path).map(OwnedFd::from)
+                } else {
+                    sys::clone_tree(path)
+                };
+                opened.during(|| Step::OpenTree(path.to_owned()))
             }),
             (None, None) => Ok(Sources::default()),
         })

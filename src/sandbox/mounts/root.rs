@@ -4,12 +4,15 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat, mode_t};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+use crate::lookup::beneath;
 
 /// The root of a tree that is being made.
 #[derive(Debug)]
@@ -39,15 +42,22 @@ impl Root {
     /// No component is followed if it is a symlink: what the agent planted in an earlier run leads
     /// a mask nowhere else.
     pub(crate) fn existing(&self, path: &Path) -> io::Result<OwnedFd> {
-        let mut at = self.0.try_clone()?;
-        for name in names(path) {
-            at = openat(&at, name?, OFlag::O_PATH | OFlag::O_NOFOLLOW | CLOEXEC, Mode::empty())?;
-        }
-        Ok(at)
+        self.open(path, OFlag::O_NOFOLLOW)
     }
 
     /// The directory at `path`, made with what leads to it where it is missing.
     pub(crate) fn directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        match self.open(path, OFlag::O_DIRECTORY) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_directory(path),
+            found => found,
+        }
+    }
+
+    fn open(&self, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
+        beneath(&self.0, path.strip_prefix("/").unwrap_or(path), OFlag::O_PATH | flags)
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<OwnedFd> {
         let mut at = self.0.try_clone()?;
         for name in names(path) {
             let name = name?;
@@ -83,12 +93,16 @@ impl Root {
         }
     }
 
-    /// Writes a new file, readable by all and writable by nobody.
-    pub(crate) fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+    /// Writes a new file, readable by all and writable by nobody: the lines of `first`, and then
+    /// `own`.
+    pub(crate) fn write(&self, path: &Path, first: Option<OwnedFd>, own: &[u8]) -> io::Result<()> {
         let (parent, name) = self.parent_of(path)?;
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_WRONLY | CLOEXEC;
-        let file = openat(&parent, name, flags, READ_ALL)?;
-        File::from(file.try_clone()?).write_all(content)?;
+        let mut file = File::from(openat(&parent, name, flags, READ_ALL)?);
+        if let Some(first) = first {
+            copy_lines(first.into(), &mut file)?;
+        }
+        file.write_all(own)?;
         // The umask is the caller's; what the jail shows is not.
         fchmod(&file, READ_ALL)?;
         Ok(())
@@ -123,6 +137,16 @@ impl AsFd for Root {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Copies all lines of `from`; the last one is ended where it is not.
+fn copy_lines(mut from: File, to: &mut File) -> io::Result<()> {
+    let copied = io::copy(&mut from, to)?;
+    let mut last = [b'\n'];
+    if copied > 0 {
+        from.read_exact_at(&mut last, copied - 1)?;
+    }
+    if last == [b'\n'] { Ok(()) } else { to.write_all(b"\n") }
 }
 
 const CLOEXEC: OFlag = OFlag::O_CLOEXEC;
