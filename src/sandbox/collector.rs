@@ -13,14 +13,38 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
 
-/// Lets the kernel hold the last descriptor of each of `left`: to be closed here right after.
-pub(crate) fn leave(left: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Drops `owner`; those of its descriptors that are `left` are closed by the kernel, by and by.
+///
+/// An error means that they are closed already, which may have taken its time.
+pub(crate) fn leave<O>(owner: O, left: impl FnOnce(&O) -> Vec<BorrowedFd<'_>>) -> io::Result<()> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (queue, writer) = socketpair(AddressFamily::Unix, SockType::Datagram, None, flags)?;
     let mut cycle = vec![queue.as_raw_fd()];
-    cycle.extend(left.iter().map(AsRawFd::as_raw_fd));
+    cycle.extend(left(&owner).iter().map(AsRawFd::as_raw_fd));
     let rights = [ControlMessage::ScmRights(&cycle)];
     let word = [IoSlice::new(b"x")];
     sendmsg::<()>(writer.as_raw_fd(), &word, &rights, MsgFlags::empty(), None)?;
+    // While the queue can still be reached: the collector may be faster than we are, and the last
+    // close would be ours after all.
+    drop(owner);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use nix::poll::{PollFd, PollFlags, poll};
+    use nix::unistd::pipe;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_closed_by_and_by() {
+        let (left, seen) = pipe().unwrap();
+        leave(left, |left| vec![left.as_fd()]).unwrap();
+        let mut wait = [PollFd::new(seen.as_fd(), PollFlags::empty())];
+        assert_eq!(poll(&mut wait, 10_000_u16).unwrap(), 1, "nobody closed it");
+        assert_eq!(wait[0].revents(), Some(PollFlags::POLLERR));
+    }
 }

@@ -101,7 +101,7 @@ impl Jail {
     /// Readable when every process of the jail is dead: the kernel ends the others before pid 1.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
-        self.pid_1.0.as_fd()
+        self.pid_1.as_fd()
     }
 
     /// Waits until nothing of the jail is alive.
@@ -122,16 +122,19 @@ impl AsFd for Jail {
 
 /// The jail's pid 1, a child of this process. Dropping it kills the jail and waits for its end.
 #[derive(Debug)]
-pub(crate) struct Pid1(OwnedFd);
+pub(crate) struct Pid1 {
+    pub(crate) pid: i32,
+    pidfd: OwnedFd,
+}
 
 impl Pid1 {
     /// Takes hold of the child `pid`.
     pub(crate) fn adopt(pid: i32) -> io::Result<Self> {
-        sys::open_pidfd(pid).map(Self)
+        Ok(Self { pid, pidfd: sys::open_pidfd(pid)? })
     }
 
     fn kill(&self) -> io::Result<()> {
-        match sys::signal_pidfd(self.0.as_fd(), libc::SIGKILL) {
+        match sys::signal_pidfd(self.pidfd.as_fd(), libc::SIGKILL) {
             // It is dead already.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             sent => sent,
@@ -140,13 +143,19 @@ impl Pid1 {
 
     fn wait(&self) -> io::Result<()> {
         loop {
-            match waitid(Id::PIDFd(self.0.as_fd()), WaitPidFlag::WEXITED) {
+            match waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED) {
                 Err(Errno::EINTR) => {}
                 // Somebody waited already.
                 Ok(_) | Err(Errno::ECHILD) => return Ok(()),
                 Err(other) => return Err(other.into()),
             }
         }
+    }
+}
+
+impl AsFd for Pid1 {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -72,6 +72,8 @@ pub struct Stage {
     process: Option<Child>,
     /// Taken by the launch.
     ends: Option<Ends>,
+    /// Known once it is asked for; taken by the launch.
+    pid_1: Option<Pid1>,
 }
 
 /// The supervisor's ends of both sockets.
@@ -91,14 +93,28 @@ impl Stage {
         let ((jail, jail_end), (guard, guard_end)) = (pair()?, pair()?);
         // The jail alone holds its end from here on, and its death is an end of file here.
         let process = spawn(&jail_end, &guard_end).map_err(LaunchError::Spawn)?;
-        Ok(Self { process: Some(process), ends: Some(Ends { jail, guard }) })
+        Ok(Self { process: Some(process), ends: Some(Ends { jail, guard }), pid_1: None })
+    }
+
+    /// The jail's pid 1, as a pidfd. It waits for the launch.
+    pub fn pid_1(&mut self) -> Result<BorrowedFd<'_>, LaunchError> {
+        let pid_1 = match self.pid_1.take() {
+            Some(pid_1) => pid_1,
+            None => self.ends.as_ref().ok_or(LaunchError::Silent)?.jail_born()?,
+        };
+        let pid_1: &Pid1 = self.pid_1.insert(pid_1);
+        Ok(pid_1.as_fd())
     }
 
     /// Builds the jail of `plan` and stops short of running its command. `name` tells control
     /// groups apart.
     pub fn launch(mut self, plan: &Plan, name: &str) -> Result<Starting, LaunchError> {
-        let Ends { jail, guard } = self.ends.take().ok_or(LaunchError::Silent)?;
-        let started = assemble(plan, name, jail);
+        self.pid_1()?;
+        let (Some(pid_1), Some(Ends { jail, guard })) = (self.pid_1.take(), self.ends.take())
+        else {
+            return Err(LaunchError::Silent);
+        };
+        let started = assemble(plan, name, pid_1, jail);
         let mut process = self.process.take().ok_or(LaunchError::Silent)?;
         match started {
             Ok(starting) if plan.guard.is_some() => {
@@ -114,20 +130,29 @@ impl Stage {
     }
 }
 
+impl Ends {
+    /// The pid 1 that the stage made.
+    fn jail_born(&self) -> Result<Pid1, LaunchError> {
+        match self.jail.receive().map_err(LaunchError::Spawn)? {
+            Some((FromJail::Born { pid }, _)) => Pid1::adopt(pid).map_err(LaunchError::Spawn),
+            Some((FromJail::Failed(failed), _)) => Err(failed.into()),
+            _ => Err(LaunchError::Silent),
+        }
+    }
+}
+
 impl Drop for Stage {
     fn drop(&mut self) {
-        let (Some(Ends { jail: channel, guard }), Some(mut process)) =
-            (self.ends.take(), self.process.take())
-        else {
+        let (Some(ends), Some(mut process)) = (self.ends.take(), self.process.take()) else {
             return;
         };
-        drop(guard);
         // No plan comes any more: both processes end. Nothing can be done about a failure here,
         // and closing the socket has the same effect a little later.
-        drop(channel.finish_sending());
+        drop(ends.guard.finish_sending());
+        drop(ends.jail.finish_sending());
         drop(process.wait());
-        if let Ok(Some((FromJail::Born { pid }, _))) = channel.receive() {
-            drop(Pid1::adopt(pid));
+        if self.pid_1.is_none() {
+            drop(ends.jail_born());
         }
     }
 }
@@ -147,15 +172,15 @@ fn spawn(jail: &Channel, guard: &Channel) -> io::Result<Child> {
 
 /// Hands the plan over and collects what the stage, pid 1 and the agent's process report until
 /// the jail is complete.
-fn assemble(plan: &Plan, name: &str, channel: Channel) -> Result<Starting, LaunchError> {
+fn assemble(
+    plan: &Plan,
+    name: &str,
+    pid_1: Pid1,
+    channel: Channel,
+) -> Result<Starting, LaunchError> {
     let receive = || channel.receive::<FromJail>().map_err(LaunchError::Spawn);
-    let (pid, pid_1) = match receive()? {
-        Some((FromJail::Born { pid }, _)) => (pid, Pid1::adopt(pid).map_err(LaunchError::Spawn)?),
-        Some((FromJail::Failed(failed), _)) => return Err(failed.into()),
-        _ => return Err(LaunchError::Silent),
-    };
     // Before pid 1 forks, so that all that comes after it is in the group.
-    let confined = confine(&plan.resources, name, pid);
+    let confined = confine(&plan.resources, name, pid_1.pid);
     let memory = sealed(plan).map_err(LaunchError::Spawn)?;
     // Whoever is gone by now has said why.
     drop(channel.send(&ToStage::Plan, &[memory.as_fd()]));

@@ -94,6 +94,9 @@ fn conclude(
     say: Say,
     notes: &mut dyn Write,
 ) -> Result<(), Failure> {
+    if say == Say::Nothing && file.is_none() {
+        return Ok(());
+    }
     let path = state.ledger_path(run).display().to_string();
     let entries = read::entries(state, run).map_err(Failure::during_run)?;
     let report = RunReport::from_entries(&path, &entries);

@@ -2,6 +2,8 @@
 //!
 //! Neither way weakens a promise silently: what is in force is in `isolation.applied`.
 
+use std::os::fd::BorrowedFd;
+
 use kvro_sandbox::{Host, LaunchError, Plan, Stage, Starting, Step};
 
 use super::kit::Kit;
@@ -19,18 +21,20 @@ pub(super) struct Launched {
     pub(super) caches: Caches,
 }
 
-/// Composes and launches; the first attempt uses `early`.
+/// Composes and launches; the first attempt uses `early`. `keep` is called with each pid 1 before
+/// its jail is made.
 ///
 /// Where the workspace's filesystem cannot be idmapped, a root caller's agent keeps root's kernel
 /// uid under another name; where there is no overlay, caches are read-only.
-pub(super) fn bring_up(
+pub(super) fn bring_up<K>(
     request: &Request<'_>,
     kit: &Kit,
     layers: &Layers,
     streams: Streams,
     early: Option<Stage>,
+    mut keep: impl FnMut(&Plan, BorrowedFd<'_>) -> Result<K, Failure>,
     desk: &mut Desk<'_>,
-) -> Result<Launched, Failure> {
+) -> Result<(Launched, K), Failure> {
     let mut early = early;
     let (mut root, mut caches) = (RootCaller::Substitute, Caches::Layered);
     loop {
@@ -38,8 +42,14 @@ pub(super) fn bring_up(
         let plan = plan(request, kit, layers, streams, &person, caches)?;
         // A stage that could not be started early is tried again, where its error is told.
         let stage = early.take().map_or_else(Stage::start, Ok);
-        match stage.and_then(|stage| stage.launch(&plan, request.run.as_str())) {
-            Ok(starting) => return Ok(Launched { starting, plan, person, caches }),
+        let launched = stage.and_then(|mut stage| {
+            let kept = keep(&plan, stage.pid_1()?);
+            Ok((stage.launch(&plan, request.run.as_str())?, kept))
+        });
+        match launched {
+            Ok((starting, kept)) => {
+                return Ok((Launched { starting, plan, person, caches }, kept?));
+            }
             Err(LaunchError::Step { step: Step::MapOwners(path), .. })
                 if root == RootCaller::Substitute =>
             {

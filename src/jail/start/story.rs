@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -15,7 +16,7 @@ use kvro_ledger::event::{
 use kvro_ledger::{Actor, Clock, Event, Ledger, Recorder, RunId, StateDir};
 use kvro_proxy::price::{PriceRow, PriceTable};
 use kvro_proxy::{AddressBook, Door, Listeners};
-use kvro_sandbox::{Stage, Starting, landlock_abi, landlock_missing};
+use kvro_sandbox::{Plan, Stage, Starting, landlock_abi, landlock_missing};
 use nix::unistd::getuid;
 use tracing::debug;
 
@@ -29,7 +30,7 @@ use crate::failure::{self, Failure};
 use crate::inspect::{self, Keep, Launch, Process, RecordError};
 use crate::plan::{Caches, Layers};
 use crate::policy::{Level, Loaded};
-use crate::supervise::{Cause, EndRequests, Outcome, Session, Status, live, streams};
+use crate::supervise::{Cause, EndRequests, Lived, Outcome, Session, Status, live, streams};
 use crate::surroundings::Surroundings;
 use crate::workspace::Survey;
 
@@ -80,7 +81,7 @@ pub fn run(
     recorder.record(Actor::Supervisor, Event::RunStarted(run_started(request)));
     let told = tell(request, early, &layers, &recorder, desk);
     let outcome = match &told {
-        Ok(outcome) => outcome.clone(),
+        Ok(lived) => lived.outcome.clone(),
         Err(failure) => Outcome {
             code: failure.code,
             ended_by: match failure.code {
@@ -100,7 +101,11 @@ pub fn run(
     };
     recorder.record(Actor::Supervisor, Event::RunEnded(ended));
     let closed = ledger.close();
-    let outcome = told?;
+    let Lived { outcome, last_look } = told?;
+    // It goes while what the run left is inspected.
+    if let Some(last_look) = last_look {
+        last_look.wait();
+    }
     // The run happened; that its record is incomplete must not look like success.
     match closed {
         Ok(_) => Ok(outcome),
@@ -114,15 +119,18 @@ fn tell(
     layers: &Layers,
     recorder: &Recorder,
     desk: &mut Desk<'_>,
-) -> Result<Outcome, Failure> {
+) -> Result<Lived, Failure> {
     let command = request.command.first().map(OsString::as_os_str);
-    let kit = Kit::gather(request.surroundings, request.loaded, request.workspace, command)
+    let mut kit = Kit::gather(request.surroundings, request.loaded, request.workspace, command)
         .map_err(Failure::setup)?;
     debug!(masks = kit.masks.len(), "looked over the workspace and the home");
     let streams = streams();
-    let launched = bring_up(request, &kit, layers, streams, early, desk)?;
+    let survey = Arc::new(std::mem::take(&mut kit.survey));
+    let state = desk.state;
+    let keep =
+        |plan: &Plan, pid_1: BorrowedFd<'_>| keep_launch(request, state, &survey, plan, pid_1);
+    let (launched, kept) = bring_up(request, &kit, layers, streams, early, keep, desk)?;
     debug!("the jail is made");
-    let kept = keep_launch(request, desk.state, kit.survey, &launched)?;
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
     let applied = recorder.durable(Actor::Sandbox, applied);
     degraded(&launched, recorder);
@@ -162,30 +170,36 @@ fn tell(
     applied.wait().map_err(Failure::setup)?;
     kept.wait().map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
     debug!("the isolation is on record, and what was there before the run");
-    let outcome = runtime.block_on(live(session, &run_dir, status));
+    let lived = runtime.block_on(live(session, &run_dir, status));
     // Connections in flight end here; each settles what it may have cost.
     runtime.shutdown_timeout(Duration::from_secs(5));
     debug!("nothing of the jail is alive");
-    outcome.context("the run could not be supervised").map_err(Failure::during_run)
+    lived.context("the run could not be supervised").map_err(Failure::during_run)
 }
 
-/// Writes down what is there at launch, while the rest is made ready.
+/// Writes down what is there at launch, while the jail is made whose pid 1 is `pid_1`.
 fn keep_launch(
     request: &Request<'_>,
     state: &StateDir,
-    survey: Survey,
-    launched: &Launched,
+    survey: &Arc<Survey>,
+    plan: &Plan,
+    pid_1: BorrowedFd<'_>,
 ) -> Result<Keeping, Failure> {
-    let pid_1 = Process::of(launched.starting.jail.pidfd());
+    let pid_1 = Process::of(pid_1);
     let pid_1 = pid_1.context("cannot tell the jail's pid 1").map_err(Failure::setup)?;
-    let (state, run) = (state.clone(), request.run.clone());
+    let (state, run, survey) = (state.clone(), request.run.clone(), Arc::clone(survey));
     let workspace = request.workspace.to_owned();
     let files = request.loaded.policy.files.clone();
-    let views = launched.plan.guard.iter().flat_map(|guarded| &guarded.views);
+    let views = plan.guard.iter().flat_map(|guarded| &guarded.views);
     let guarded = views.map(|view| view.path.clone()).collect();
+    let keep = move || {
+        // That of a jail that could not be made.
+        inspect::forget(&state, &run).map_err(RecordError::State)?;
+        Launch::keep(&state, &run, &workspace, &files, &survey, &guarded, pid_1)
+    };
     thread::Builder::new()
         .name("launch-record".to_owned())
-        .spawn(move || Launch::keep(&state, &run, &workspace, &files, &survey, &guarded, pid_1))
+        .spawn(keep)
         .map(|keeping| Keeping(Some(keeping)))
         .map_err(Failure::setup)
 }
@@ -265,7 +279,7 @@ fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
     }
 }
 
-fn guarded_directories(plan: &kvro_sandbox::Plan) -> usize {
+fn guarded_directories(plan: &Plan) -> usize {
     plan.guard.as_ref().map_or(0, |guarded| guarded.views.len())
 }
 

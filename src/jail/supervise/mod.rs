@@ -11,5 +11,5 @@ mod terminal;
 pub use control::{Answer, ControlError, Request, Status, ask};
 pub use ending::{Cause, EndRequests};
 pub use outcome::Outcome;
-pub use session::{Session, live};
+pub use session::{Lived, Session, live};
 pub use terminal::{Streams, streams};

@@ -15,8 +15,8 @@ use kvro_ledger::event::{
 use kvro_ledger::{Actor, Clock, Event, Recorder};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
-    Attempt, Ended, Guarded, Jail, JailEvent, Late, LaunchError, Mask, Observation, Observer,
-    RefusedConnect, RefusedName, Starting, Wall,
+    Attempt, Ended, Guarded, Jail, JailEvent, LastLook, Late, LaunchError, Mask, Observation,
+    Observer, RefusedConnect, RefusedName, Starting, Wall,
 };
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
@@ -52,6 +52,14 @@ pub struct Session<'s> {
     pub program: String,
 }
 
+/// How a session went.
+#[derive(Debug)]
+pub struct Lived {
+    pub outcome: Outcome,
+    /// What is left of the watch on the jail, to be waited for.
+    pub last_look: Option<LastLook>,
+}
+
 /// Lets the agent run and sees the run to its end: nothing of the jail is alive when this returns.
 ///
 /// `run_dir` is where the control socket lies; `status` is what it tells.
@@ -59,7 +67,7 @@ pub async fn live(
     session: Session<'_>,
     run_dir: &Path,
     status: impl Fn() -> Status,
-) -> io::Result<Outcome> {
+) -> io::Result<Lived> {
     let Session { starting, masks, guarded, names, door, door_ports, book, recorder, ends, .. } =
         session;
     let Starting { jail, door: sockets, calls, guard, decoys, terminal } = starting;
@@ -296,18 +304,15 @@ impl Run<'_> {
         mut self,
         observed: &mut mpsc::Receiver<Observation>,
         program: &str,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<Lived> {
         self.jail.wait()?;
         if let Some(relay) = self.relay.take() {
             relay.finish();
         }
-        if let Some(observer) = self.observer.take() {
-            let last_look = observer.stop();
-            // It may be waiting for room: take what it has until it is done.
-            while let Some(observation) = observed.recv().await {
-                self.see(observation);
-            }
-            last_look.wait();
+        let last_look = self.observer.take().map(Observer::stop);
+        // It may be waiting for room: take what it has until it is done.
+        while let Some(observation) = observed.recv().await {
+            self.see(observation);
         }
         self.processes.finish();
         let (since, signal) = match self.phase {
@@ -326,7 +331,8 @@ impl Run<'_> {
         };
         // A signal that the command obeyed by itself is the command's end.
         let by_itself = since.is_none() && outcome.ended_by == EndedBy::User;
-        Ok(if by_itself { Outcome::of(None, self.ended) } else { outcome })
+        let outcome = if by_itself { Outcome::of(None, self.ended) } else { outcome };
+        Ok(Lived { outcome, last_look })
     }
 }
 

@@ -123,7 +123,11 @@ impl Guard {
             let (asked, changed) = (waits[0].any().unwrap_or(true), waits[1].any().unwrap_or(true));
             if asked {
                 match channel.receive::<ToGuard>()? {
-                    None => return collector::leave(&[self.host.as_fd(), self.far.as_fd()]),
+                    None => {
+                        return collector::leave(self, |guard| {
+                            vec![guard.host.as_fd(), guard.far.as_fd()]
+                        });
+                    }
                     Some((request, fds)) => self.obey(request, fds, channel)?,
                 }
             }

@@ -62,7 +62,8 @@ pub struct Observer {
     stop: OwnedFd,
 }
 
-/// An observer that only looks at what is already there.
+/// An observer that only looks at what is already there. When that is told, what it was told to is
+/// dropped, and it goes.
 #[derive(Debug)]
 pub struct LastLook(JoinHandle<()>);
 
@@ -89,11 +90,15 @@ impl Observer {
         let watch = move || {
             let watched = watch.until(&stopped, &see);
             watch.processes.finish();
-            let mut last = vec![watch.tap.as_fd()];
-            last.extend(watch.decoys.iter().map(AsFd::as_fd));
-            if watched.and_then(|()| collector::leave(&last)).is_err() {
+            if watched.is_err() {
                 see(Observation::Failed("the watch on the jail broke"));
             }
+            drop(see);
+            // Nothing is lost where that fails but time.
+            drop(collector::leave(watch, |watch| {
+                let decoys = watch.decoys.iter().map(AsFd::as_fd);
+                decoys.chain([watch.tap.as_fd()]).collect()
+            }));
         };
         let thread = thread::Builder::new().name("observe".to_owned()).spawn(watch)?;
         Ok(Self { thread, stop })
@@ -108,7 +113,7 @@ impl Observer {
 }
 
 impl LastLook {
-    /// Waits for the end of it, which comes when everything was seen.
+    /// Waits until it is gone, and the guard with it.
     pub fn wait(self) {
         // A thread that panicked has nothing more to tell.
         drop(self.0.join());
