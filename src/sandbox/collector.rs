@@ -27,6 +27,9 @@ pub(crate) fn leave<O>(owner: O, left: impl FnOnce(&O) -> Vec<BorrowedFd<'_>>) -
     // While the queue can still be reached: the collector may be faster than we are, and the last
     // close would be ours after all.
     drop(owner);
+    // The end of a socket wakes the collector: that of the writer, when nobody else has the queue.
+    drop(queue);
+    drop(writer);
     Ok(())
 }
 
