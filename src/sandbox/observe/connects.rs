@@ -9,12 +9,10 @@
 //! memory meanwhile. It gains a connection to a listener inside its own jail and nothing else: there
 //! is no route out. The tap sees such a connection all the same.
 
-use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::FileExt;
 
-use super::procfs;
+use super::{memory, procfs};
 use crate::sys::{self, Notification, Notifier, Verdict};
 
 /// A connection that was refused before a packet left.
@@ -70,8 +68,7 @@ fn read_target(asked: &Notification) -> io::Result<Option<SocketAddr>> {
     let [_, address, length, ..] = asked.args;
     let mut bytes = [0_u8; 28];
     let length = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
-    let memory = File::open(format!("/proc/{}/mem", asked.pid))?;
-    memory.read_exact_at(&mut bytes[..length], address)?;
+    memory::read(asked.pid, address, &mut bytes[..length])?;
     Ok(parse(&bytes[..length]))
 }
 

@@ -6,6 +6,7 @@
 
 mod connects;
 mod decoys;
+mod memory;
 mod names;
 mod observer;
 mod processes;

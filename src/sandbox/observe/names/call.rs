@@ -1,10 +1,8 @@
 //! System calls about names, read from their registers and the caller's memory.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
-use super::place::read_string;
+use crate::observe::memory::{self, read_string};
 use crate::sys::Notification;
 
 /// What a call does to names.
@@ -88,7 +86,7 @@ fn read_how(asked: &Notification) -> io::Result<Option<(i32, u32)>> {
         return Ok(None);
     }
     let mut how = [0_u8; 16];
-    File::open(format!("/proc/{}/mem", asked.pid))?.read_exact_at(&mut how, address)?;
+    memory::read(asked.pid, address, &mut how)?;
     let (flags, mode) = how.split_at(8);
     let number = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default();
     Ok(Some((low(number(flags)).cast_signed(), low(number(mode)))))

@@ -23,6 +23,7 @@ use crate::guard::{Answer, GuardHandle, Making, Standing, ToGuard};
 use crate::plan::Guarded;
 use crate::sys::{Notification, Notifier, Verdict};
 use call::Call;
+use place::{Caller, root_of};
 use rulings::Ruling;
 
 /// What the policy says of names in the guarded tree. Paths are relative to its root.
@@ -61,6 +62,8 @@ pub enum Late {
 #[derive(Debug)]
 pub(super) struct NameJudge {
     guard: GuardHandle,
+    /// The root of the jail, opened with the first call.
+    jail: Option<OwnedFd>,
     root: PathBuf,
     views: BTreeSet<PathBuf>,
     names: Box<dyn Names>,
@@ -69,7 +72,7 @@ pub(super) struct NameJudge {
 impl NameJudge {
     pub(super) fn new(guard: GuardHandle, guarded: &Guarded, names: Box<dyn Names>) -> Self {
         let views = guarded.views.iter().map(|view| view.path.clone()).collect();
-        Self { guard, root: guarded.root.clone(), views, names }
+        Self { guard, jail: None, root: guarded.root.clone(), views, names }
     }
 
     /// Answers one notification; says what was refused.
@@ -85,7 +88,21 @@ impl NameJudge {
         if !notifier.is_waiting(asked) {
             return Ok(None);
         }
-        match self.rule(asked.pid, call) {
+        if self.jail.is_none() {
+            let Ok(jail) = root_of(asked.pid) else {
+                return notifier.answer(asked, Verdict::Refuse(libc::EACCES)).map(|()| None);
+            };
+            // Not that of another process, which came by the number meanwhile.
+            if !notifier.is_waiting(asked) {
+                return Ok(None);
+            }
+            self.jail = Some(jail);
+        }
+        let ruling = match &self.jail {
+            Some(jail) => self.rule(Caller::new(asked.pid, jail), call),
+            None => Ruling::Refuse(libc::EACCES),
+        };
+        match ruling {
             Ruling::GoOn => notifier.answer(asked, Verdict::Continue).map(|()| None),
             Ruling::Refuse(errno) => notifier.answer(asked, Verdict::Refuse(errno)).map(|()| None),
             Ruling::Closed(refused) => {

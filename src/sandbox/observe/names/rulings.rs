@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::sys::stat::FileStat;
 
 use super::call::{Call, Naming};
-use super::place::{self, Place, is_dir, is_link};
+use super::place::{Caller, Place, is_dir, is_link};
 use super::{NameJudge, RefusedName};
 use crate::guard::{At, Making, Standing, ToGuard};
 
@@ -66,23 +66,23 @@ impl NameJudge {
         Ruling::Closed(RefusedName { path: at.path(), verb })
     }
 
-    pub(super) fn rule(&self, pid: u32, call: Call) -> Ruling {
+    pub(super) fn rule(&self, caller: Caller<'_>, call: Call) -> Ruling {
         let Call { naming, path, other } = call;
         if let (Naming::Link { flags: 1.. }, Some(to)) = (naming, &other) {
-            let to = place::locate(pid, to.dir, &to.text);
+            let to = caller.locate(to.dir, &to.text);
             return to.map_or(Ruling::GoOn, |to| self.rule_naming(&to));
         }
-        let Some(place) = place::locate(pid, path.dir, &path.text) else { return Ruling::GoOn };
+        let Some(place) = caller.locate(path.dir, &path.text) else { return Ruling::GoOn };
         match naming {
             Naming::Open { flags, mode } => {
                 let is_followed = flags & (libc::O_EXCL | libc::O_NOFOLLOW) == 0;
-                let place = if is_followed { place.followed(pid) } else { Some(place) };
+                let place = if is_followed { place.followed(caller) } else { Some(place) };
                 let what = Making::File { flags, mode };
-                place.map_or(Ruling::GoOn, |place| self.rule_making(pid, &place, what))
+                place.map_or(Ruling::GoOn, |place| self.rule_making(caller, &place, what))
             }
             Naming::MakeDir { mode } => {
                 let standing = Standing::Open;
-                self.rule_making(pid, &place, Making::Dir { mode, standing })
+                self.rule_making(caller, &place, Making::Dir { mode, standing })
             }
             // Devices are the kernel's to refuse: the view is read-only to it.
             Naming::MakeNode { mode }
@@ -90,22 +90,22 @@ impl NameJudge {
             {
                 Ruling::GoOn
             }
-            Naming::MakeNode { mode } => self.rule_making(pid, &place, Making::Node { mode }),
+            Naming::MakeNode { mode } => self.rule_making(caller, &place, Making::Node { mode }),
             Naming::Symlink => {
                 let to = other.map(|to| to.text).unwrap_or_default();
                 let to = OsString::from_vec(to).into();
-                self.rule_making(pid, &place, Making::Symlink { to })
+                self.rule_making(caller, &place, Making::Symlink { to })
             }
             Naming::Remove { is_dir } => self.rule_removing(&place, is_dir),
             Naming::Rename { flags } => match other {
-                Some(to) => match place::locate(pid, to.dir, &to.text) {
+                Some(to) => match caller.locate(to.dir, &to.text) {
                     Some(to) => self.rule_moving(&place, &to, flags),
                     None => Ruling::GoOn,
                 },
                 None => Ruling::GoOn,
             },
             Naming::Link { .. } => match other {
-                Some(to) => match place::locate(pid, to.dir, &to.text) {
+                Some(to) => match caller.locate(to.dir, &to.text) {
                     Some(to) => self.rule_linking(&place, &to),
                     None => Ruling::GoOn,
                 },
@@ -114,7 +114,7 @@ impl NameJudge {
         }
     }
 
-    fn rule_making(&self, pid: u32, place: &Place, mut what: Making) -> Ruling {
+    fn rule_making(&self, caller: Caller<'_>, place: &Place, mut what: Making) -> Ruling {
         let at = match self.place(place) {
             Where::Outside => return Ruling::GoOn,
             Where::Free(at) if self.is_closed(&at) => return Self::closed(&at, "create"),
@@ -140,11 +140,11 @@ impl NameJudge {
                 return Ruling::Refuse(libc::ENOENT);
             }
             Making::Dir { mode, standing: of_dir } => {
-                *mode &= !place::umask(pid);
+                *mode &= !caller.umask();
                 // What was guarded once is guarded again.
                 *of_dir = if self.is_view(&at) { Standing::Leads } else { standing };
             }
-            Making::File { mode, .. } | Making::Node { mode } => *mode &= !place::umask(pid),
+            Making::File { mode, .. } | Making::Node { mode } => *mode &= !caller.umask(),
             Making::Symlink { .. } => {}
         }
         Ruling::Ask(ToGuard::Make { at, what })
