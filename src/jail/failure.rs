@@ -103,6 +103,13 @@ fn launch_hint(error: &LaunchError, host: &Host, caller: &Surroundings) -> Optio
     let layer = step.layer();
     let refused = matches!(cause.kind(), io::ErrorKind::PermissionDenied);
     let full = cause.raw_os_error() == Some(28);
+    if *step == Step::Notifications && cause.kind() == io::ErrorKind::ResourceBusy {
+        return Some(
+            "another sandbox around this one judges its system calls already, and the kernel lets \
+             one do so: start kvro-jail outside of it"
+                .to_owned(),
+        );
+    }
     if layer == "landlock" || (layer == "seccomp" && !refused) {
         return Some(format!(
             "the layer `{layer}` needs a newer kernel or a boot option; `kvro-jail doctor` tells"

@@ -1,9 +1,9 @@
 //! What a case needs of the machine, and what becomes of it where that is missing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::identity::Identity;
+use crate::identity::{Identity, new_command};
 use crate::tools;
 
 /// Something that not every machine has.
@@ -19,6 +19,10 @@ pub(crate) enum Need {
     /// 32-bit programs run.
     Ia32,
     Keyrings,
+    /// Cargo and rustc.
+    Toolchain,
+    /// Python's `venv`, with the pip that it installs.
+    PythonEnvironments,
     /// A file of the kernel's that it has or has not.
     File(&'static str),
 }
@@ -50,6 +54,11 @@ impl Need {
                 (answer != "passes").then(|| "this kernel runs no 32-bit programs".to_owned())
             }
             Self::Keyrings => Self::File("/proc/keys").lacking(identity),
+            Self::Toolchain => toolchain().is_none().then(|| "there is no rustc".to_owned()),
+            Self::PythonEnvironments => {
+                let said = run("/usr/bin/python3", &["-c", "import venv, ensurepip"]);
+                said.is_none().then(|| "Python has no venv with ensurepip".to_owned())
+            }
             Self::File(path) => {
                 (!Path::new(path).exists()).then(|| format!("this kernel has no {path}"))
             }
@@ -61,9 +70,27 @@ impl Need {
     fn is_required(self) -> bool {
         match self {
             Self::UserNamespaces | Self::Landlock(_) => true,
-            Self::RootCaller | Self::AsRoot | Self::Ia32 | Self::Keyrings | Self::File(_) => false,
+            Self::RootCaller
+            | Self::AsRoot
+            | Self::Ia32
+            | Self::Keyrings
+            | Self::Toolchain
+            | Self::PythonEnvironments
+            | Self::File(_) => false,
         }
     }
+}
+
+/// Where the Rust toolchain is.
+pub(crate) fn toolchain() -> Option<PathBuf> {
+    let path = PathBuf::from(run("rustc", &["--print", "sysroot"])?.trim_end());
+    path.join("bin/cargo").exists().then_some(path)
+}
+
+/// What a program of the host says, if it ends well.
+fn run(program: &str, args: &[&str]) -> Option<String> {
+    let ran = new_command(program.as_ref()).args(args).output().ok()?;
+    ran.status.success().then(|| String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
 /// Why a case cannot run.

@@ -9,6 +9,7 @@ mod lifetime;
 mod network;
 mod place;
 mod privileges;
+mod toolchains;
 mod works;
 
 use libtest_mimic::{Completion, Trial};
@@ -66,6 +67,7 @@ fn alone() -> impl Iterator<Item = (&'static str, &'static Case)> {
         ("lifetime", lifetime::CASES),
         ("place", place::CASES),
         ("known", known::CASES),
+        ("toolchains", toolchains::CASES),
     ]
     .into_iter()
     .flat_map(|(area, cases)| cases.iter().map(move |case| (area, case)))

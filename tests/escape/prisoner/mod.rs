@@ -44,13 +44,14 @@ pub(crate) struct Answer {
 }
 
 /// Performs `words`: probes one after the other (`each`), probes as somebody asks for them
-/// (`converse`), a life of its own, or one probe; or becomes the program that follows
+/// (`converse`), a life of its own, or one probe; or becomes the program that follows `judged` or
 /// `with-key NAME`.
 pub(crate) fn serve(words: &[String]) -> ExitCode {
     let done = match words.split_first() {
         Some((name, probes)) if name == "each" => each(probes),
         Some((name, [])) if name == "converse" => converse(),
         Some((name, rest)) if name == "with-key" => with_key(rest),
+        Some((name, rest)) if name == "judged" => judged(rest),
         Some((name, args)) if lives::is_life(name) => return lives::live(name, args),
         Some(_) => say(&one(words)),
         None => Err(io::ErrorKind::InvalidInput.into()),
@@ -99,6 +100,15 @@ fn with_key(words: &[String]) -> io::Result<()> {
         Err(error) if error.raw_os_error() != Some(Errno::ENOSYS as i32) => return Err(error),
         _ => {}
     }
+    Err(new_command(program.as_ref()).args(args).exec())
+}
+
+/// Runs a program whose system calls somebody judges already.
+fn judged(words: &[String]) -> io::Result<()> {
+    let [program, args @ ..] = words else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    raw::be_judged()?;
     Err(new_command(program.as_ref()).args(args).exec())
 }
 

@@ -224,6 +224,7 @@ mod tests {
         assert_eq!(by_fd("new"), place(&own, "new", false));
         assert_eq!(by_fd("a/.//new//"), place(&at_a, "new", true));
         assert_eq!(by_fd("a/../link/new"), place(&at_a, "new", false));
+        assert_eq!(by_fd("link/new"), place(&at_a, "new", false));
         assert_eq!(by_fd("link"), place(&own, "link", false));
         assert_eq!(by_fd(&format!("{own}/a/new")), place(&at_a, "new", false));
         for no_name in ["", ".", "..", "a/.", "a/..", "a/./", "/", "no/such", "missing/../../new"] {

@@ -12,6 +12,7 @@ mod later;
 mod planted;
 mod race;
 mod storm;
+mod taken;
 mod usual;
 
 use super::Case;
@@ -35,6 +36,7 @@ pub(super) const CASES: &[Case] = &[
     case("a_protected_name_of_the_repository_cannot_be_made", planted::in_the_repository),
     case("a_call_that_a_signal_interrupts_is_performed_once", storm::interrupted),
     case("each_refused_name_is_one_event_with_a_count", storm::storm),
+    case("a_jail_whose_calls_somebody_else_judges_is_not_run", taken::taken),
 ];
 
 const fn case(name: &'static str, run: fn(Identity) -> anyhow::Result<()>) -> Case {

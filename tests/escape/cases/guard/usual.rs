@@ -51,6 +51,11 @@ const STEPS: &[&[&str]] = &[
     &["open", "%/dangling", "wronly", "creat", "excl"],
     &["open", "%/l", "wronly", "creat", "nofollow"], &["open", "%/l", "wronly", "creat"],
     &["mknod-with", "%/p", "644", "022"], &["stat", "%/p"], &["mknod-with", "%/p", "644", "022"],
+    // Through a link to a directory.
+    &["symlink", ".", "%/way"], &["create", "%/way/through"], &["stat", "%/through"],
+    &["mkdir", "%/way/across"], &["rename", "%/way/through", "%/way/across/in"],
+    &["list", "%/across"], &["link", "%/way/across/in", "%/way/in"], &["unlink", "%/way/in"],
+    &["unlink", "%/across/in"], &["rmdir", "%/way/across"], &["unlink", "%/way"],
     // Moving.
     &["rename", "%/a", "%/a2"], &["text", "%/a2"], &["stat", "%/a"],
     &["rename", "%/missing", "%/y"], &["rename", "%/a2", "%/d"], &["rename", "%/d", "%/a2"],
