@@ -46,15 +46,29 @@ const EIGHT_CLAUDES: [&str; 3] = [
     "for n in 1 2 3 4 5 6 7 8; do claude -p \"hello $n\" --allowedTools Bash & done; wait",
 ];
 
+/// What comes of the answers to the calls that were accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    Whole,
+    /// The refusal of one client's call ends another while it is answered.
+    Cut,
+}
+
 type Case = fn(Scene) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
     let cases: [(&str, Case); 5] = [
         ("claude_answers_and_its_tokens_are_on_record", |scene| answers(scene, &CLAUDE)),
         ("codex_answers_and_its_tokens_are_on_record", |scene| answers(scene, &CODEX)),
-        ("a_looping_claude_gets_three_turns_and_no_more", |scene| ends(scene, &CLAUDE_LOOPING)),
-        ("a_looping_codex_gets_three_turns_and_no_more", |scene| ends(scene, &CODEX_LOOPING)),
-        ("eight_looping_claudes_share_three_turns", |scene| ends(scene, &EIGHT_CLAUDES)),
+        ("a_looping_claude_gets_three_turns_and_no_more", |scene| {
+            ends(scene, &CLAUDE_LOOPING, Answers::Whole)
+        }),
+        ("a_looping_codex_gets_three_turns_and_no_more", |scene| {
+            ends(scene, &CODEX_LOOPING, Answers::Whole)
+        }),
+        ("eight_looping_claudes_share_three_turns", |scene| {
+            ends(scene, &EIGHT_CLAUDES, Answers::Cut)
+        }),
     ];
     let trials = cases.into_iter().flat_map(|(name, case)| {
         Identity::available().iter().map(move |&identity| {
@@ -89,7 +103,7 @@ fn answers(scene: Scene, client: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ends(scene: Scene, client: &[&str]) -> anyhow::Result<()> {
+fn ends(scene: Scene, client: &[&str], answers: Answers) -> anyhow::Result<()> {
     let stub = scene.provider("tool-loop")?;
     let ran = scene.jail(&stub, &["--max-turns", "3"], client)?;
     let sent = stub.totals();
@@ -98,7 +112,10 @@ fn ends(scene: Scene, client: &[&str]) -> anyhow::Result<()> {
     ensure!(sent.generations == 3, "the stub accepted {}; {ran}", sent.generations);
     ensure!(sent.rejected == 0, "the stub was asked {} times more; {ran}", sent.rejected);
     ensure!(ran.report["turns"] == json!(3), "{ran}");
-    ensure!(ran.report["tokens"] == json!(sent.tokens), "the stub sent {sent:?}; {ran}");
+    let is_whole = ran.report["tokens"] == json!(sent.tokens);
+    // Of a call that was cut nobody knows the numbers: it counts with all that it may have cost.
+    let is_cut = answers == Answers::Cut && ran.report["cost_usd"].as_str() > Some("0");
+    ensure!(is_whole || is_cut, "the stub sent {sent:?}; {ran}");
     ensure!(ran.report["ended_by"] == "limit", "{ran}");
     // The control comes first: a census that never counted anybody proves nothing.
     ensure!(ran.seen_alive > 0, "nobody was ever seen alive; {ran}");
