@@ -72,6 +72,8 @@ pub enum Mistake {
     MissingKey,
     WrongType,
     Glob,
+    /// A rule that can never hold, or says the opposite of another.
+    Rule,
     Server,
     Amount,
     Duration,

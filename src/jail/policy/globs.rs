@@ -174,6 +174,24 @@ impl PathGlob {
         self.effect == Effect::TakeBack
     }
 
+    /// Whether one of the two takes back exactly what the other matches.
+    pub(super) fn is_opposite(&self, other: &Self) -> bool {
+        self.effect != other.effect && self.glob.glob == other.glob.glob
+    }
+
+    /// Whether both match, and the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.effect == other.effect && self.glob.glob == other.glob.glob
+    }
+
+    /// The directory that `earlier` covers whole, so that nothing below it can be taken back by
+    /// this pattern.
+    pub(super) fn is_in_vain_after(&self, earlier: &Self) -> Option<PathBuf> {
+        let is_back = self.takes_back() && !earlier.takes_back();
+        let leads = if is_back { self.leads() } else { Vec::new() };
+        leads.into_iter().find(|dir| earlier.is_match(dir))
+    }
+
     fn is_match(&self, path: &Path) -> bool {
         self.glob.is_match(path)
     }

@@ -298,6 +298,7 @@ impl<'d> Value<'d> {
             | Mistake::MissingKey
             | Mistake::WrongType
             | Mistake::Value
+            | Mistake::Rule
             | Mistake::Extends => "value",
         };
         self.problem(mistake, format!("bad {noun} {word:?}: {cause}")).into()

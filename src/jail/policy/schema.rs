@@ -133,9 +133,50 @@ pub(super) fn parse(source: &Source, extends: Extends) -> Result<Document, Polic
 fn files(fs: &mut Section<'_>, draft: &mut Draft) -> Result<(), PolicyError> {
     draft.write = many(fs, "write", path_in_workspace)?;
     draft.read = many(fs, "read", path_in_workspace)?;
-    draft.hide = many(fs, "hide", |v| v.parsed(Mistake::Glob))?.unwrap_or_default();
-    draft.protect = many(fs, "protect", |v| v.parsed(Mistake::Glob))?.unwrap_or_default();
+    draft.hide = patterns(fs, "hide", &[])?;
+    draft.protect = patterns(fs, "protect", &draft.hide)?;
     fs.finish()
+}
+
+/// The patterns under `key`, of which none may be in vain. `more` are those of this text that close
+/// more than these.
+fn patterns(
+    fs: &mut Section<'_>,
+    key: &'static str,
+    more: &[Entry<PathGlob>],
+) -> Result<Vec<Entry<PathGlob>>, PolicyError> {
+    let mut earlier: Vec<(PathGlob, usize)> = Vec::new();
+    let sound = |value: &Value<'_>| {
+        let glob: PathGlob = value.parsed(Mistake::Glob)?;
+        let quoted = |glob: &PathGlob| format!("{:?}", glob.to_string());
+        let own = quoted(&glob);
+        let refused = |what: String, hint: &str| {
+            Err(PolicyError::from(value.problem(Mistake::Rule, what).hint(hint)))
+        };
+        for (other, line) in &earlier {
+            if glob.is_opposite(other) {
+                let what = format!("{own} says the opposite of {} in line {line}", quoted(other));
+                return refused(what, "the last one wins: leave one of them out");
+            }
+            if let Some(dir) = glob.is_in_vain_after(other) {
+                let dir = dir.display();
+                let what = format!(
+                    "{own} can never match: {} in line {line} covers {dir} as a whole",
+                    quoted(other)
+                );
+                let hint = format!("write \"{dir}/**\" there, and parts of it can be taken back");
+                return refused(what, &hint);
+            }
+        }
+        if let Some(other) = more.iter().find(|other| glob.is_same(&other.value)) {
+            let what =
+                format!("{own} is hidden by line {}, and cannot be shown", other.origin.line);
+            return refused(what, "what is hidden is protected as well: leave one of them out");
+        }
+        earlier.push((glob.clone(), value.origin().line));
+        Ok(glob)
+    };
+    Ok(many(fs, key, sound)?.unwrap_or_default())
 }
 
 fn network(net: &mut Section<'_>, draft: &mut Draft) -> Result<(), PolicyError> {

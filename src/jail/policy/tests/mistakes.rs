@@ -117,6 +117,41 @@ fn each_sort_of_bad_word_is_told_apart() {
 }
 
 #[test]
+fn a_rule_that_says_the_opposite_of_another_or_nothing_is_refused() {
+    let cases = [
+        ("hide = [\"a/b\", \"!a/b\"]", "\"!a/b\" says the opposite of \"a/b\" in line 3"),
+        ("hide = [\"!*.pem\",\n \"*.pem\"]", "\"*.pem\" says the opposite of \"!*.pem\" in line 3"),
+        ("protect = [\"./x\", \"!x/\"]", ""),
+        (
+            "hide = [\"infra\", \"!infra/README.md\"]",
+            "can never match: \"infra\" in line 3 covers infra as a whole",
+        ),
+        ("protect = [\"*.d/\", \"!a/b.d/c/*.md\"]", "covers a/b.d as a whole"),
+        ("hide = [\"a\"]\nprotect = [\"b\", \"a\"]", "\"a\" is hidden by line 3"),
+    ];
+    for (body, words) in cases {
+        let text = format!("version = 1\n[fs]\n{body}\n");
+        if words.is_empty() {
+            draft(&text).unwrap();
+            continue;
+        }
+        let (sort, text) = mistake(&text);
+        assert_eq!(sort, Mistake::Rule, "{body}\n{text}");
+        assert!(text.contains(words) && text.contains("hint: "), "{body}\n{text}");
+    }
+    // What takes back parts, and what may speak of another text's patterns, is sound.
+    for body in [
+        "hide = [\"infra/**\", \"!infra/README.md\"]",
+        "hide = [\"!**/.env.example\"]",
+        "hide = [\"a\", \"!b/a\"]",
+        "hide = [\"a\", \"a\"]",
+        "hide = [\"a\"]\nprotect = [\"a/**\", \"./a\", \"!a\"]",
+    ] {
+        draft(&format!("version = 1\n[fs]\n{body}\n")).unwrap();
+    }
+}
+
+#[test]
 fn an_allow_list_entry_that_could_mean_everything_is_refused() {
     for word in ["", ".", "*", "*.", "com", "*.com", "https://x/", "ex ample", "a.*.example"] {
         let (sort, text) = mistake(&format!("version = 1\n[net]\nallow = [\"{word}\"]\n"));

@@ -36,16 +36,10 @@ const FULL: [&str; 8] = [
     "/srv/x/f",
     "/srv/y",
 ];
-const GLOBS: [&str; 8] = [
-    "**/.env",
-    "!**/.env",
-    "infra/**",
-    "!infra/README.md",
-    "*.pem",
-    "!a.pem",
-    "secrets",
-    "!secrets",
-];
+// No text says the opposite of itself.
+const HIDDEN: [&str; 6] = ["**/.env", "!a/.env", "*.pem", "!a.pem", "secrets", "!s*"];
+const PROTECTED: [&str; 6] =
+    ["infra/**", "!infra/README.md", "./.env", "!.en*", "**/a.pem", "!secrets/*"];
 const NAMES: [&str; 6] = [".env", "a/.env", "infra/README.md", "infra/x", "a.pem", "secrets/a.pem"];
 const VARIABLES: [&str; 5] = ["A", "A_*", "!A_B", "*", "!A"];
 const BLOCKS: [&str; 4] = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "127.0.0.1/32"];
@@ -68,8 +62,8 @@ fn text() -> impl Strategy<Value = String> {
     let fs = (
         line("write", words(&PATHS)),
         line("read", words(&PATHS)),
-        line("hide", words(&GLOBS)),
-        line("protect", words(&GLOBS)),
+        line("hide", words(&HIDDEN)),
+        line("protect", words(&PROTECTED)),
     );
     let net = (
         line("mode", select(vec!["\"closed\"".to_owned(), "\"proxy\"".to_owned()])),
