@@ -279,7 +279,7 @@ fn the_smallest_set_is_covered_and_hidden_beats_protected() {
     host.write("work/.gitignore", "target/\nsecrets/\n");
     let matches = host.scan(
         "hide = [\"**/.env\", \"**/.env.*\", \"!**/.env.example\", \"secrets/**\"]\n\
-         protect = [\"infra/**\", \".git/hooks/**\", \".git/config\", \"secrets/**\"]",
+         protect = [\"infra/**\", \".git/hooks/**\", \".git/config\", \"secrets/deep/**\"]",
     );
     assert_eq!(
         found(&matches.hidden),
