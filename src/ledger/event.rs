@@ -187,12 +187,12 @@ pub struct HiddenExposed {
     pub path: String,
 }
 
-/// A name that the policy closes was not to be made, removed, renamed or linked.
+/// A name that the policy closes was not to be changed, made, removed, renamed or linked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NameRefused {
-    /// Relative to the workspace, lossily decoded.
+    /// Relative to the workspace where it is in there, lossily decoded.
     pub path: String,
-    /// `create`, `remove`, `rename` or `link`.
+    /// `open` (to change what is there), `create`, `remove`, `rename` or `link`.
     pub verb: String,
 }
 

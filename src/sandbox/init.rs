@@ -112,8 +112,8 @@ fn build(
     prctl::set_dumpable(true).during(|| Step::BecomeAgentUser)?;
     die_with_supervisor(channel).during(|| Step::BecomeAgentUser)?;
     let built = mounts::build(plan, sources)?;
-    if let Some(tree) = built.guard {
-        let_the_guard_in(&tree, &from_stage).during(|| Step::EnterGuard)?;
+    if !built.trees.is_empty() {
+        let_the_guard_in(&built.trees, &from_stage).during(|| Step::EnterGuard)?;
     }
     drop(from_stage);
     let terminal = if plan.needs_terminal() {
@@ -124,10 +124,11 @@ fn build(
     Ok((terminal, built.decoys, sockets))
 }
 
-/// Hands the guarded tree to the stage and waits until it is in: it cannot join a process that is no
+/// Hands the guarded trees to the stage and waits until it is in: it cannot join a process that is no
 /// longer dumpable.
-fn let_the_guard_in(tree: &Tree, stage: &Channel) -> io::Result<()> {
-    stage.send(&FromPid1::Laid, &tree.descriptors().map(AsFd::as_fd))?;
+fn let_the_guard_in(trees: &[Tree], stage: &Channel) -> io::Result<()> {
+    let descriptors: Vec<_> = trees.iter().flat_map(Tree::descriptors).map(AsFd::as_fd).collect();
+    stage.send(&FromPid1::Laid, &descriptors)?;
     match stage.receive()? {
         Some((ToPid1::Guarded, _)) => Ok(()),
         _ => Err(io::ErrorKind::BrokenPipe.into()),
@@ -177,10 +178,8 @@ fn become_agent(
     let cwd = &plan.command.cwd;
     chdir(cwd).during(|| Step::EnterDirectory(cwd.clone()))?;
     landlock::restrict(plan).during(|| Step::Landlock)?;
-    let names = match plan.guard {
-        Some(_) => seccomp::Names::Guarded,
-        None => seccomp::Names::Free,
-    };
+    let has_guard = !plan.guards.is_empty();
+    let names = if has_guard { seccomp::Names::Guarded } else { seccomp::Names::Free };
     let listener = seccomp::install_notifying(names).during(|| Step::Notifications)?;
     channel.send(&FromJail::Listener, &[listener.as_fd()]).during(|| Step::Report)?;
     drop(listener);

@@ -117,7 +117,7 @@ impl Stage {
         let started = assemble(plan, name, pid_1, jail);
         let mut process = self.process.take().ok_or(LaunchError::Silent)?;
         match started {
-            Ok(starting) if plan.guard.is_some() => {
+            Ok(starting) if !plan.guards.is_empty() => {
                 let guard = Some(GuardHandle::new(process, guard));
                 Ok(Starting { guard, ..starting })
             }

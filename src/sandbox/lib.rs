@@ -34,9 +34,9 @@ pub use landlock::{abi as landlock_abi, missing as landlock_missing};
 pub use launch::{Door, LaunchError, Stage, Starting};
 pub use limits::{Confinement, Resources};
 pub use observe::{
-    Attempt, LastLook, Late, MissedProcesses, Names, Observation, Observer, ProcessEnd,
-    ProcessExited, ProcessProgram, ProcessSeen, ProcessStarted, RefusedConnect, RefusedName,
-    StartedBy, Wall, WhyMissed,
+    Attempt, GuardedTree, LastLook, Late, MissedProcesses, Names, Observation, Observer,
+    ProcessEnd, ProcessExited, ProcessProgram, ProcessSeen, ProcessStarted, RefusedConnect,
+    RefusedName, StartedBy, Wall, WhyMissed,
 };
 pub use plan::{
     Command, Content, Guarded, HostFile, Identity, Ids, Mask, MaskKind, Mount, Owner, Plan, Shown,

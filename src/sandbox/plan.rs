@@ -17,8 +17,9 @@ pub struct Plan {
     pub identity: Identity,
     /// What the new root is made of, in the order it is made.
     pub mounts: Vec<Mount>,
-    /// Directories whose names are guarded; without it, masks are all that covers names.
-    pub guard: Option<Guarded>,
+    /// Trees whose names are guarded, none of them in another; elsewhere masks are all that covers
+    /// names.
+    pub guards: Vec<Guarded>,
     /// What covers names inside the mounts, made after them.
     pub masks: Vec<Mask>,
     /// TCP ports that the door serves on every address; without any, only names are answered (and
@@ -39,7 +40,7 @@ impl Plan {
         Self {
             identity,
             mounts: Vec::new(),
-            guard: None,
+            guards: Vec::new(),
             masks: Vec::new(),
             door_ports: Vec::new(),
             streams: [Stream::Given; 3],
@@ -215,7 +216,7 @@ pub struct Guarded {
     /// is itself one.
     pub views: Vec<View>,
     /// Globs, relative to the root, that match whatever may be closed: names that the host makes
-    /// elsewhere are told by them.
+    /// in other directories are told by them. Without any, nothing else is watched.
     pub suspects: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
-use crate::guard::{self, Guard, Tree};
+use crate::guard::{self, Guards};
 use crate::identity;
 use crate::init;
 use crate::mounts::Prepared;
@@ -60,11 +60,11 @@ pub fn run(numbers: &[String]) -> u8 {
     let (channel, supervisor) = (Channel::from_fd(channel), Channel::from_fd(guard));
     match make_pid_1(&channel, supervisor) {
         Ok(Side::Stage(None)) => 0,
-        Ok(Side::Stage(Some(guard))) => {
-            let (guard, supervisor) = *guard;
+        Ok(Side::Stage(Some(guards))) => {
+            let (guards, supervisor) = *guards;
             // Its end of file tells of the jail's own end.
             drop(channel);
-            guard.serve(&supervisor).map_or(REFUSED, |()| 0)
+            guards.serve(&supervisor).map_or(REFUSED, |()| 0)
         }
         Ok(Side::Pid1(code)) => code,
         Err(failed) => {
@@ -78,7 +78,7 @@ pub fn run(numbers: &[String]) -> u8 {
 /// Which of the two processes goes on.
 enum Side {
     /// As the guard, where there is something to guard.
-    Stage(Option<Box<(Guard, Channel)>>),
+    Stage(Option<Box<(Guards, Channel)>>),
     Pid1(u8),
 }
 
@@ -94,8 +94,8 @@ fn make_pid_1(channel: &Channel, supervisor: Channel) -> Result<Side, StepFailed
         Born::Parent { child } => {
             drop(from_stage);
             channel.send(&FromJail::Born { pid: child }, &[]).during(|| Step::Report)?;
-            let guard = hand_over(child, channel, &to_pid_1, &supervisor)?;
-            Ok(Side::Stage(guard.map(|guard| Box::new((guard, supervisor)))))
+            let guards = hand_over(child, channel, &to_pid_1, &supervisor)?;
+            Ok(Side::Stage(guards.map(|guards| Box::new((guards, supervisor)))))
         }
     }
 }
@@ -107,7 +107,7 @@ fn hand_over(
     channel: &Channel,
     to_pid_1: &Channel,
     supervisor: &Channel,
-) -> Result<Option<Guard>, StepFailed> {
+) -> Result<Option<Guards>, StepFailed> {
     let Some((ToStage::Plan, fds)) = channel.receive().during(|| Step::ReadPlan)? else {
         // No jail is wanted any more.
         return Ok(None);
@@ -118,17 +118,18 @@ fn hand_over(
     identity::map(pid_1, plan.identity).during(|| Step::MapIdentity)?;
     to_pid_1.send(&ToPid1::Plan, &[memory.as_fd()]).during(|| Step::Report)?;
     prepared.send(to_pid_1).during(|| Step::Report)?;
-    let Some(guarded) = &plan.guard else { return Ok(None) };
+    if plan.guards.is_empty() {
+        return Ok(None);
+    }
     let Some((FromPid1::Laid, fds)) = to_pid_1.receive().during(|| Step::EnterGuard)? else {
         // Pid 1 failed and has said why.
         return Ok(None);
     };
-    let tree = Tree::from_descriptors(guarded.root.clone(), fds).during(|| Step::EnterGuard)?;
     guard::enter(pid_1, plan.identity, supervisor)?;
-    let mut guard = Guard::new(tree, guarded).during(|| Step::EnterGuard)?;
-    guard.watch()?;
+    let mut guards = Guards::new(&plan.guards, fds).during(|| Step::EnterGuard)?;
+    guards.watch()?;
     to_pid_1.send(&ToPid1::Guarded, &[]).during(|| Step::Report)?;
-    Ok(Some(guard))
+    Ok(Some(guards))
 }
 
 /// Dies when the thread that launched this process dies, or at once if it is dead already.

@@ -73,7 +73,7 @@ pub(crate) enum ToPid1 {
 /// What pid 1 tells the stage, on the way back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromPid1 {
-    /// The view lies; its descriptors are those of the guard's tree.
+    /// The views lie; the descriptors are those of the guarded trees, one after the other.
     Laid,
 }
 

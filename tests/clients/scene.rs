@@ -50,9 +50,16 @@ impl Scene {
     pub(crate) fn set(identity: Identity, clients: Clients) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("kvro-clients-").tempdir_in("/var/tmp")?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
-        for name in ["work", "home", "provider"] {
+        // What the clients keep in the home is there, as after their first start.
+        for name in ["work", "home", "home/.claude", "home/.codex", "provider"] {
             let path = directory.path().join(name);
             fs::create_dir(&path)?;
+            identity.give(&path)?;
+        }
+        for (name, text) in [("home/.claude/settings.json", "{}"), ("home/.codex/config.toml", "")]
+        {
+            let path = directory.path().join(name);
+            fs::write(&path, text)?;
             identity.give(&path)?;
         }
         // A copy, because the build directory may be closed to the ordinary user.

@@ -143,7 +143,7 @@ impl World {
             .arg(&self.program)
             .current_dir(self.work())
             .arg("--quiet")
-            .args(["--policy", "builtin:default", "--profile", "generic"])
+            .args(["--policy", "builtin:default"])
             .arg("--read")
             .arg(tools::place())
             .args(options);

@@ -139,6 +139,11 @@ fn beside_policy(view: &HomeView, path: &Path) -> Answer {
     let among = |list: &[crate::workspace::Shown]| list.iter().any(|s| path.starts_with(&s.at));
     if among(&view.caches) {
         Answer::new(about, "cache", "can be read; what is written stays in a private layer")
+    } else if let Some(rule) = view.settings.iter().find_map(|settings| {
+        let below = path.strip_prefix(&settings.dir.at).ok()?;
+        settings.protect.covers(below)
+    }) {
+        Answer::new(about, "protected", "can be read, but not written or made").by(Some(rule))
     } else if among(&view.keep) {
         Answer::new(about, "writable", "can be read and written: the agent's own state")
     } else if among(&view.read) || SYSTEM_TREES.iter().any(|tree| path.starts_with(tree)) {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::policy::{Entry, HomePath, Profile, builtin_profile, profile_names, profile_text};
+use crate::policy::{Entry, HomePath, Keep, Profile, builtin_profile, profile_names, profile_text};
 
 /// Arguments of `kvro-jail profile`.
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ fn whole(profile: &Profile) -> Value {
         "about": profile.about,
         "commands": profile.commands,
         "servers": entries(&profile.servers, |server| json!(server.to_string())),
-        "keep": paths(&profile.keep),
+        "keep": profile.keep.iter().map(kept).collect::<Value>(),
         "read": paths(&profile.read),
         "read_if_clean": entries(&profile.read_if_clean, |file| json!(file.path.to_string())),
         "caches": paths(&profile.caches),
@@ -80,6 +80,14 @@ fn whole(profile: &Profile) -> Value {
                 "name": variable.name, "value": variable.value,
             })),
         },
+    })
+}
+
+fn kept(entry: &Entry<Keep>) -> Value {
+    json!({
+        "value": entry.value.path.to_string(),
+        "why": entry.why.as_deref(),
+        "protect": entries(&entry.value.protect, |pattern| json!(pattern.to_string())),
     })
 }
 

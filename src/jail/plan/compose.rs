@@ -31,7 +31,7 @@ pub struct Ingredients<'i> {
     pub person: &'i Person,
     pub bundle: &'i Bundle,
     pub masks: Vec<Mask>,
-    pub guard: Guarded,
+    pub guards: Vec<Guarded>,
     pub door_ports: Vec<u16>,
     pub streams: Streams,
     pub command: &'i [OsString],
@@ -69,8 +69,8 @@ pub fn compose(from: Ingredients<'_>) -> Result<Plan, LayerError> {
     let resources = from.policy.resources;
     Ok(Plan {
         mounts,
-        masks: masks_beside(from.masks, &from.guard),
-        guard: Some(from.guard),
+        masks: masks_beside(from.masks, &from.guards),
+        guards: from.guards,
         door_ports: from.door_ports,
         streams: from.streams.kinds,
         terminal: from.streams.size,
@@ -85,8 +85,9 @@ pub fn compose(from: Ingredients<'_>) -> Result<Plan, LayerError> {
 }
 
 /// The masks that the view leaves to be made: it shows what is protected read-only by itself.
-fn masks_beside(masks: Vec<Mask>, guard: &Guarded) -> Vec<Mask> {
-    let needed = |mask: &Mask| mask.kind != MaskKind::Protected || !shows(guard, &mask.target);
+fn masks_beside(masks: Vec<Mask>, guards: &[Guarded]) -> Vec<Mask> {
+    let is_shown = |mask: &Mask| guards.iter().any(|guarded| shows(guarded, &mask.target));
+    let needed = |mask: &Mask| mask.kind != MaskKind::Protected || !is_shown(mask);
     masks.into_iter().filter(needed).collect()
 }
 

@@ -8,21 +8,56 @@ use std::sync::Arc;
 use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 
 use crate::git::{self, Effect};
-use crate::policy::{FileRules, Sieve};
-use crate::workspace::{FEW, Match, Matches, is_git_dir, look, read_small};
+use crate::policy::{FileRules, Leads, Sieve};
+use crate::workspace::{
+    FEW, Match, Matches, Settings, everything_below, is_git_dir, look, read_small,
+};
 
-/// The policy over names in the workspace.
+/// A tree to be guarded.
+#[derive(Debug, Clone)]
+pub struct Guarding {
+    pub guarded: Guarded,
+    pub names: ClosedNames,
+}
+
+impl Guarding {
+    /// The workspace, in which `matches` was found.
+    pub fn workspace(
+        workspace: &Path,
+        files: &FileRules,
+        matches: &Matches,
+        stretch: Stretch,
+    ) -> Result<Self, globset::Error> {
+        let names = ClosedNames::new(workspace, files)?;
+        let suspects = files.globs().map(|glob| glob.glob().to_owned()).collect();
+        let views = views(matches, &names, stretch);
+        Ok(Self { guarded: Guarded { root: workspace.to_owned(), views, suspects }, names })
+    }
+
+    /// A kept directory, of which only what is directly at closed names is covered: its patterns
+    /// spell out all that leads there.
+    pub fn settings(settings: &Settings) -> Result<Self, globset::Error> {
+        let Settings { dir, protect } = settings;
+        let files = FileRules { protect: protect.clone(), ..FileRules::default() };
+        let names = ClosedNames::new(&dir.from, &files)?;
+        let views = views(&Matches::default(), &names, Stretch::ReadWrite);
+        Ok(Self { guarded: Guarded { root: dir.at.clone(), views, suspects: Vec::new() }, names })
+    }
+}
+
+/// The policy over names in a guarded tree.
 #[derive(Debug, Clone)]
 pub struct ClosedNames(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    workspace: PathBuf,
+    /// The tree on the host.
+    root: PathBuf,
     files: FileRules,
     /// All patterns of `files`.
     sieve: Sieve,
-    /// Directories that lead to names which patterns spell out.
-    leads: BTreeSet<PathBuf>,
+    /// Directories that lead to names of `files`.
+    leads: Leads,
 }
 
 /// What git writes its configuration to, and under which name first.
@@ -30,14 +65,13 @@ const CONFIG: &str = "config";
 const CONFIG_LOCK: &str = "config.lock";
 
 impl ClosedNames {
-    /// `files` are the rules as they hold in `workspace`, its repositories taken in.
-    pub fn new(workspace: &Path, files: &FileRules) -> Result<Self, globset::Error> {
-        let leads = files.hide.leads().chain(files.protect.leads()).collect();
+    /// `files` are the rules as they hold in the tree `root`, its repositories taken in.
+    pub fn new(root: &Path, files: &FileRules) -> Result<Self, globset::Error> {
         Ok(Self(Arc::new(Inner {
-            workspace: workspace.to_owned(),
+            root: root.to_owned(),
             files: files.clone(),
             sieve: files.sieve()?,
-            leads,
+            leads: files.leads(),
         })))
     }
 }
@@ -67,12 +101,12 @@ impl Names for ClosedNames {
         if !is_lock || to.file_name()? != CONFIG || self.standing(to) != Standing::Protected {
             return None;
         }
-        let is_repository = to.parent().is_some_and(|dir| is_git_dir(&inner.workspace.join(dir)));
+        let is_repository = to.parent().is_some_and(|dir| is_git_dir(&inner.root.join(dir)));
         if !is_repository {
             return None;
         }
         let read = |path: &Path| {
-            let path = inner.workspace.join(path);
+            let path = inner.root.join(path);
             let is_file = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
             if is_file { read_small(&path).ok() } else { None }
         };
@@ -81,10 +115,19 @@ impl Names for ClosedNames {
         changes.iter().all(|change| change.effect == Effect::Harmless).then_some(after)
     }
 
+    fn brings_closed(&self, from: &Path, to: &Path) -> bool {
+        let is_closed =
+            |path: &Path| matches!(self.standing(path), Standing::Hidden | Standing::Protected);
+        self.0.leads.reach_below(to)
+            && everything_below(&self.0.root.join(from))
+                .iter()
+                .any(|below| is_closed(&to.join(below)))
+    }
+
     fn views(&self, dir: &Path) -> Vec<PathBuf> {
         let inner = &*self.0;
-        let root = inner.workspace.join(dir);
-        let seen = look(FEW, &root, &inner.workspace, &inner.files, |_| {}).unwrap_or_default();
+        let root = inner.root.join(dir);
+        let seen = look(FEW, &root, &inner.root, &inner.files, |_| {}).unwrap_or_default();
         let mut views: BTreeSet<PathBuf> = BTreeSet::new();
         for Match { path, .. } in seen.hidden.into_iter().chain(seen.protected) {
             let above = path.ancestors().skip(1).take_while(|above| above.starts_with(dir));
@@ -94,24 +137,19 @@ impl Names for ClosedNames {
     }
 }
 
-/// The guarded directories of `workspace` at launch: those that hold what `matches` found, those
-/// that lead to names which may yet come, and all on the way to one.
-#[must_use]
-pub fn guarded(
-    workspace: &Path,
-    matches: &Matches,
-    names: &ClosedNames,
-    stretch: Stretch,
-) -> Guarded {
+/// The guarded directories of a tree at launch: those that hold what `matches` found, those that
+/// lead to names which may yet come, and all on the way to one.
+fn views(matches: &Matches, names: &ClosedNames, stretch: Stretch) -> Vec<View> {
+    let (root, leads) = (names.0.root.as_path(), &names.0.leads);
     let mut dirs = BTreeSet::from([PathBuf::new()]);
     let found = matches.hidden.iter().chain(&matches.protected);
     for path in found.map(|found| &found.path) {
         dirs.extend(path.ancestors().skip(1).map(Path::to_owned));
     }
     let is_dir = |dir: &PathBuf| {
-        fs::symlink_metadata(workspace.join(dir)).is_ok_and(|metadata| metadata.is_dir())
+        fs::symlink_metadata(root.join(dir)).is_ok_and(|metadata| metadata.is_dir())
     };
-    dirs.extend(names.0.leads.iter().filter(|dir| is_dir(dir)).cloned());
+    dirs.extend(leads.present(root));
     // What is closed as a whole has no names of its own to guard, unless more is closed in it.
     dirs.retain(|dir| names.standing(dir) != Standing::Hidden && is_dir(dir));
     let covered: BTreeSet<&Path> =
@@ -119,21 +157,19 @@ pub fn guarded(
     let views = dirs.iter().map(|dir| {
         let is_protected = names.standing(dir) == Standing::Protected;
         let stretch = if is_protected { Stretch::ReadOnly } else { stretch };
-        View { path: dir.clone(), stretch, names: shown(workspace, dir, &dirs, &covered, names) }
+        View { path: dir.clone(), stretch, names: shown(dir, &dirs, &covered, names) }
     });
-    let suspects = names.0.files.globs().map(|glob| glob.glob().to_owned()).collect();
-    Guarded { root: workspace.to_owned(), views: views.collect(), suspects }
+    views.collect()
 }
 
 /// What a guarded directory shows at first. What cannot be listed shows nothing.
 fn shown(
-    workspace: &Path,
     dir: &Path,
     dirs: &BTreeSet<PathBuf>,
     covered: &BTreeSet<&Path>,
     names: &ClosedNames,
 ) -> Vec<Shown> {
-    let Ok(entries) = fs::read_dir(workspace.join(dir)) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(names.0.root.join(dir)) else { return Vec::new() };
     let entries = entries.flatten().map(|entry| PathBuf::from(entry.file_name()));
     let shown = entries.filter_map(|name| {
         let path = dir.join(&name);

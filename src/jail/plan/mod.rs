@@ -16,7 +16,7 @@ mod trust;
 
 pub use certificates::Bundle;
 pub use compose::{Caches, Ingredients, compose};
-pub use guard::{ClosedNames, guarded};
+pub use guard::{ClosedNames, Guarding};
 pub use identity::{Person, RootCaller, person};
 pub use layers::{LayerError, Layers};
 pub use masks::masks;

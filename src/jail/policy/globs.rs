@@ -196,6 +196,11 @@ impl PathGlob {
         self.glob.is_match(path)
     }
 
+    /// What it matches, without its mark and the tail of `dir/**`.
+    pub(super) fn body(&self) -> &str {
+        &self.body
+    }
+
     fn is_unit(&self, path: &Path) -> bool {
         self.unit.as_ref().is_some_and(|unit| unit.is_match(path))
     }
@@ -304,6 +309,10 @@ impl Cover {
         Self { lists }
     }
 
+    pub(crate) fn says_something(&self) -> bool {
+        self.patterns().next().is_some()
+    }
+
     /// Covers what `list` says as well.
     pub(crate) fn add(&mut self, list: GlobList) {
         self.lists.push(list);
@@ -311,15 +320,13 @@ impl Cover {
 
     /// Every glob that can make something covered: what none of them matches, nothing here covers.
     pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> + Clone {
-        let matching = self.lists.iter().flatten().map(|entry| &entry.value);
-        let matching = matching.filter(|glob| glob.effect == Effect::Match);
-        matching.flat_map(|glob| glob.unit.iter().chain([&glob.glob])).map(|lazy| &lazy.glob)
+        self.patterns().flat_map(|glob| glob.unit.iter().chain([&glob.glob])).map(|lazy| &lazy.glob)
     }
 
-    /// The directories that lead to what patterns spell out: `.git` for `.git/hooks/**`.
-    pub(crate) fn leads(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        let matching = self.lists.iter().flatten().map(|entry| &entry.value);
-        matching.filter(|glob| glob.effect == Effect::Match).flat_map(PathGlob::leads)
+    /// Every pattern that can make something covered.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = &PathGlob> + Clone {
+        let all = self.lists.iter().flatten().map(|entry| &entry.value);
+        all.filter(|glob| glob.effect == Effect::Match)
     }
 
     /// The pattern that covers exactly this path as a unit, its ancestors left out.
@@ -475,17 +482,5 @@ mod tests {
             assert_eq!(parse(outside), Err(GlobError::Outside), "{outside:?}");
         }
         assert!(matches!(parse("a[b"), Err(GlobError::Syntax(_))));
-    }
-
-    #[test]
-    fn a_pattern_leads_through_the_directories_that_it_spells_out() {
-        let leads = |words: &[&str]| cover(words).leads().collect::<Vec<_>>();
-        let paths = |dirs: &[&str]| dirs.iter().map(PathBuf::from).collect::<Vec<_>>();
-        assert_eq!(leads(&[".vscode/tasks.json"]), paths(&[".vscode"]));
-        assert_eq!(leads(&[".github/workflows/**"]), paths(&[".github"]));
-        assert_eq!(leads(&["a/b/c/d"]), paths(&["a", "a/b", "a/b/c"]));
-        assert_eq!(leads(&["mods/*/hook", "a/b{1,2}/c", "a/b[12]/c"]), paths(&["mods", "a", "a"]));
-        // What matches at any depth leads nowhere in particular, and what takes back leads nowhere.
-        assert_eq!(leads(&["**/.env", "*.pem", "infra/**", "!docs/public/key.pem"]), paths(&[]));
     }
 }

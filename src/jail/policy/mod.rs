@@ -6,6 +6,7 @@ mod entry;
 mod error;
 mod explain;
 mod globs;
+mod leads;
 mod load;
 mod meet;
 mod names;
@@ -29,11 +30,12 @@ pub use entry::{COMMAND_LINE, Entry, Origin};
 pub use error::{Mistake, PolicyError, Problem};
 pub use explain::{EnvAnswer, PathAnswer};
 pub use globs::{Cover, GlobError, GlobList, PathGlob};
+pub(crate) use leads::Leads;
 pub use load::{Loaded, PROJECT_FILE, asked_beyond, asked_in_vain, check, find_project, load};
 pub use meet::Widening;
 pub use names::{NameError, NameList, NamePattern, Variable};
 pub use overlay::{EnvWord, Overlay, PolicyChoice};
-pub use profile::{CleanFile, HomePath, Moved, Profile, Profiles, builtin_profile};
+pub use profile::{CleanFile, HomePath, Keep, Moved, Profile, Profiles, builtin_profile};
 pub use reader::lexical;
 pub use rules::{
     EnvRules, FileRules, InferenceServer, Level, NetMode, NetRules, Policy, PriceRow, Redirect,

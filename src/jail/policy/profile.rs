@@ -12,8 +12,9 @@ use kvro_proxy::{HostPattern, ServerName};
 use super::builtin;
 use super::entry::Entry;
 use super::error::{Mistake, PolicyError, nearest};
+use super::globs::GlobList;
 use super::names::{Name, NamePattern, Variable};
-use super::reader::{Anchors, Source, Value};
+use super::reader::{Anchors, Section, Source, Value};
 use super::schema::{many, variables};
 
 /// Always in force: the terminal and locale, and the toolchains, which show only what exists.
@@ -32,7 +33,7 @@ pub struct Profile {
     /// What the program cannot do without; the policy has to allow it.
     pub servers: Vec<Entry<HostPattern>>,
     /// Kept in the home, read-write: logins and state.
-    pub keep: Vec<Entry<HomePath>>,
+    pub keep: Vec<Entry<Keep>>,
     /// Shown read-only.
     pub read: Vec<Entry<HomePath>>,
     /// Shown read-only when they hold no secret.
@@ -52,6 +53,14 @@ pub struct Profile {
 pub enum HomePath {
     BelowHome(PathBuf),
     BelowVariable { variable: String, rest: PathBuf },
+}
+
+/// State that an agent keeps, without what others would run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    pub path: HomePath,
+    /// Relative to `path`: readable, never writable or creatable.
+    pub protect: GlobList,
 }
 
 /// A file that is only shown when none of `unless` stands in it.
@@ -144,7 +153,10 @@ fn parse(source: &Source) -> Result<Profile, PolicyError> {
             None => Vec::new(),
         };
         let servers = many(top, "servers", |v| v.parsed(Mistake::Server))?.unwrap_or_default();
-        let keep = many(top, "keep", home_path)?.unwrap_or_default();
+        let keep = match top.take("keep") {
+            Some(list) => list.items()?.into_iter().map(kept).collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
         let read = many(top, "read", home_path)?.unwrap_or_default();
         let caches = many(top, "caches", home_path)?.unwrap_or_default();
         let never = many(top, "never", home_path)?.unwrap_or_default();
@@ -196,6 +208,20 @@ fn home_path(value: &Value<'_>) -> Result<HomePath, PolicyError> {
     }
 }
 
+fn kept(value: Value<'_>) -> Result<Entry<Keep>, PolicyError> {
+    let origin = value.origin();
+    let mut table = value.section("this entry".to_owned())?;
+    let path = home_path(&table.required("value")?)?;
+    let protect = many(&mut table, "protect", |v| v.parsed(Mistake::Glob))?.unwrap_or_default();
+    let why = why(&mut table)?;
+    table.finish()?;
+    Ok(Entry { value: Keep { path, protect }, why, origin })
+}
+
+fn why(table: &mut Section<'_>) -> Result<Option<Arc<str>>, PolicyError> {
+    table.take("why").map(|why| why.text().map(Arc::from)).transpose()
+}
+
 fn clean_file(value: Value<'_>) -> Result<Entry<CleanFile>, PolicyError> {
     let origin = value.origin();
     let mut table = value.section("this entry".to_owned())?;
@@ -203,7 +229,7 @@ fn clean_file(value: Value<'_>) -> Result<Entry<CleanFile>, PolicyError> {
     let markers = table.required("unless")?.items()?;
     let unless =
         markers.iter().map(|v| v.text().map(str::to_lowercase)).collect::<Result<_, _>>()?;
-    let why = table.take("why").map(|why| why.text().map(Arc::from)).transpose()?;
+    let why = why(&mut table)?;
     table.finish()?;
     Ok(Entry { value: CleanFile { path, unless }, why, origin })
 }

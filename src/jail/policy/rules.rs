@@ -16,6 +16,7 @@ use kvro_proxy::{HostPattern, Rules, Server, ServerName};
 
 use super::entry::{Entry, Origin};
 use super::globs::Cover;
+use super::leads::Leads;
 use super::names::{NameList, NamePattern, Variable, passes};
 use super::sieve::Sieve;
 use super::units::{ByteSize, Cpus};
@@ -164,6 +165,11 @@ impl FileRules {
     /// Every glob that can make something hidden or protected.
     pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> + Clone {
         self.hide.globs().chain(self.protect.globs())
+    }
+
+    /// The directories that lead to what is hidden or protected.
+    pub(crate) fn leads(&self) -> Leads {
+        Leads::of(self.hide.patterns().chain(self.protect.patterns()))
     }
 
     /// All of [`Self::globs`] at once, since nearly every path matches none.

@@ -48,7 +48,7 @@ fn print(request: &Request<'_>, plan: &Plan, out: &mut dyn Write) -> std::io::Re
         };
         writeln!(out, "  {how:<11}{}", harmless(&mask.target.to_string_lossy()))?;
     }
-    if let Some(guarded) = &plan.guard {
+    for guarded in &plan.guards {
         for view in &guarded.views {
             let dir: PathBuf = guarded.root.join(&view.path).components().collect();
             let names = view.names.iter().filter(|shown| shown.shown == ShownAs::Protected);

@@ -95,7 +95,7 @@ pub(super) fn plan(
         person,
         bundle: &kit.bundle,
         masks: kit.masks.clone(),
-        guard: kit.guard.clone(),
+        guards: kit.guards.iter().map(|guarding| guarding.guarded.clone()).collect(),
         door_ports: kit.door_ports.clone(),
         streams,
         command: request.command,

@@ -6,10 +6,10 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use kvro_proxy::RunCa;
-use kvro_sandbox::{Guarded, Mask, Stretch};
+use kvro_sandbox::{Mask, Stretch};
 
 use super::door::{self, ExtraCa};
-use crate::plan::{Bundle, ClosedNames, guarded, masks};
+use crate::plan::{Bundle, Guarding, masks};
 use crate::policy::Loaded;
 use crate::surroundings::Surroundings;
 use crate::workspace::{HomeView, Survey, probe, scan};
@@ -20,8 +20,8 @@ pub struct Kit {
     pub(super) view: HomeView,
     pub(super) survey: Survey,
     pub(super) masks: Vec<Mask>,
-    pub(super) guard: Guarded,
-    pub(super) names: ClosedNames,
+    /// The workspace first.
+    pub(super) guards: Vec<Guarding>,
     pub(super) ca: RunCa,
     pub(super) extra_ca: ExtraCa,
     pub(super) bundle: Bundle,
@@ -51,12 +51,13 @@ impl Kit {
                 .map_err(|_panic| anyhow!("the scan of the workspace broke"))?
                 .context("cannot tell what the policy closes")?;
             let masks = masks(workspace, &survey.matches);
-            let names = ClosedNames::new(workspace, &survey.files)?;
             let is_writable = files.write.iter().any(|entry| workspace.starts_with(&entry.value));
             let stretch = if is_writable { Stretch::ReadWrite } else { Stretch::ReadOnly };
-            let guard = guarded(workspace, &survey.matches, &names, stretch);
+            let own = Guarding::workspace(workspace, &survey.files, &survey.matches, stretch);
+            let kept = view.settings.iter().map(Guarding::settings);
+            let guards = std::iter::once(own).chain(kept).collect::<Result<_, _>>()?;
             let door_ports = door::ports(net);
-            Ok(Self { view, survey, masks, guard, names, ca, extra_ca, bundle, door_ports })
+            Ok(Self { view, survey, masks, guards, ca, extra_ca, bundle, door_ports })
         })
     }
 }

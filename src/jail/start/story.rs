@@ -149,8 +149,9 @@ fn tell(
     let session = Session {
         starting,
         masks: &plan.masks,
-        guarded: plan.guard.as_ref(),
-        names: kit.names,
+        guarded: &plan.guards,
+        names: kit.guards.into_iter().map(|guarding| guarding.names).collect(),
+        workspace: request.workspace,
         door,
         door_ports: plan.door_ports.clone(),
         book,
@@ -190,7 +191,8 @@ fn keep_launch(
     let (state, run, survey) = (state.clone(), request.run.clone(), Arc::clone(survey));
     let workspace = request.workspace.to_owned();
     let files = request.loaded.policy.files.clone();
-    let views = plan.guard.iter().flat_map(|guarded| &guarded.views);
+    let guarded = plan.guards.iter().find(|guarded| guarded.root == workspace);
+    let views = guarded.into_iter().flat_map(|guarded| &guarded.views);
     let guarded = views.map(|view| view.path.clone()).collect();
     let keep = move || {
         // That of a jail that could not be made.
@@ -280,7 +282,7 @@ fn isolation(launched: &Launched, level: Level) -> IsolationApplied {
 }
 
 fn guarded_directories(plan: &Plan) -> usize {
-    plan.guard.as_ref().map_or(0, |guarded| guarded.views.len())
+    plan.guards.iter().map(|guarded| guarded.views.len()).sum()
 }
 
 /// Says in the report what a root caller's agent goes without where its files cannot be idmapped.

@@ -15,8 +15,8 @@ use kvro_ledger::event::{
 use kvro_ledger::{Actor, Clock, Event, Recorder};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
-    Attempt, Ended, Guarded, Jail, JailEvent, LastLook, Late, LaunchError, Mask, Observation,
-    Observer, RefusedConnect, RefusedName, Starting, Wall,
+    Attempt, Ended, Guarded, GuardedTree, Jail, JailEvent, LastLook, Late, LaunchError, Mask,
+    Observation, Observer, RefusedConnect, RefusedName, Starting, Wall,
 };
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
@@ -39,8 +39,11 @@ const OBSERVATIONS: usize = 256;
 pub struct Session<'s> {
     pub starting: Starting,
     pub masks: &'s [Mask],
-    pub guarded: Option<&'s Guarded>,
-    pub names: ClosedNames,
+    /// The plan's guarded trees, and what the policy says of names in each.
+    pub guarded: &'s [Guarded],
+    pub names: Vec<ClosedNames>,
+    /// Paths in events are relative to it.
+    pub workspace: &'s Path,
     pub door: Door,
     pub door_ports: Vec<u16>,
     pub book: Arc<AddressBook>,
@@ -68,15 +71,17 @@ pub async fn live(
     run_dir: &Path,
     status: impl Fn() -> Status,
 ) -> io::Result<Lived> {
-    let Session { starting, masks, guarded, names, door, door_ports, book, recorder, ends, .. } =
-        session;
+    let Session { starting, masks, guarded, names, workspace, door, .. } = session;
+    let Session { door_ports, book, recorder, ends, .. } = session;
     let Starting { jail, door: sockets, calls, guard, decoys, terminal } = starting;
     let (seen, mut observed) = mpsc::channel(OBSERVATIONS);
     let see = move |observation| drop(seen.blocking_send(observation));
-    let names = guard.zip(guarded).map(|(guard, guarded)| {
-        let names: Box<dyn kvro_sandbox::Names> = Box::new(names);
-        (guard, guarded, names)
-    });
+    let trees = guarded
+        .iter()
+        .zip(names)
+        .enumerate()
+        .map(|(number, (guarded, names))| GuardedTree::new(number, guarded, Box::new(names)));
+    let names = guard.map(|guard| (guard, trees.collect()));
     let wall = Wall { tap: sockets.tap, decoys, masks, calls, names, door_ports };
     let (processes, tell) = ProcessRecord::start(recorder.clone(), Clock::system())?;
     let observer = Observer::start(wall, see, tell)?;
@@ -92,7 +97,7 @@ pub async fn live(
         relay,
         recorder,
         ends: ends.clone(),
-        names: Names { masks, book },
+        names: Names { masks, workspace, book },
         phase: Phase::Running,
         ended: None,
         not_run: None,
@@ -339,6 +344,7 @@ impl Run<'_> {
 /// Turns what was seen into events with the names that people use.
 struct Names<'s> {
     masks: &'s [Mask],
+    workspace: &'s Path,
     book: Arc<AddressBook>,
 }
 
@@ -367,15 +373,15 @@ impl Names<'_> {
                 Some(Event::EgressAttempted(attempt))
             }
             Observation::NameRefused(RefusedName { path, verb }) => {
-                let path = path.to_string_lossy().into_owned();
+                let path = self.path(&path);
                 Some(Event::NameRefused(NameRefused { path, verb: verb.to_owned() }))
             }
             Observation::Late(Late::Exposed(path)) => {
-                let path = path.to_string_lossy().into_owned();
+                let path = self.path(&path);
                 Some(Event::HiddenExposed(HiddenExposed { path }))
             }
             Observation::Late(Late::Unwatched(dir)) => {
-                let dir = dir.display();
+                let dir = self.path(&dir);
                 let reason = format!(
                     "hidden names that the host makes in {dir} and beyond are not seen: \
                      fs.inotify.max_user_watches is too low"
@@ -385,6 +391,10 @@ impl Names<'_> {
             }
             Observation::Failed(_) => None,
         }
+    }
+
+    fn path(&self, path: &Path) -> String {
+        path.strip_prefix(self.workspace).unwrap_or(path).to_string_lossy().into_owned()
     }
 
     fn server(&self, address: std::net::IpAddr) -> String {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::program;
 use super::real::real_path;
-use crate::policy::{CleanFile, HomePath, Profiles};
+use crate::policy::{CleanFile, Cover, HomePath, Profiles};
 use crate::surroundings::Surroundings;
 
 /// What every jail shows read-only where the host has it.
@@ -40,12 +40,22 @@ pub struct HomeView {
     pub home: PathBuf,
     /// Read-write: logins and state of the agent.
     pub keep: Vec<Shown>,
+    /// What of the kept directories others would run.
+    pub settings: Vec<Settings>,
     /// Read-only: toolchains, settings without secrets, the command. May lie outside of the home.
     pub read: Vec<Shown>,
     /// Writable in a private layer over the host's content.
     pub caches: Vec<Shown>,
     /// `PATH` inside: the caller's, without what is not visible there.
     pub path: Vec<PathBuf>,
+}
+
+/// The names in a kept directory that the agent may not change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub dir: Shown,
+    /// Relative to the directory.
+    pub protect: Cover,
 }
 
 /// Something of the host's, and where the agent sees it.
@@ -79,7 +89,14 @@ pub fn probe(
         let listed = profiles.iter().flat_map(move |profile| pick(profile).iter());
         unique(listed.filter_map(|entry| looking.shown(&looking.place(&entry.value)?)).collect())
     };
-    let keep = all(|profile| &profile.keep);
+    let kept = profiles.iter().flat_map(|profile| &profile.keep).filter_map(|entry| {
+        let dir = looking.shown(&looking.place(&entry.value.path)?)?;
+        Some(Settings { dir, protect: Cover::of(vec![entry.value.protect.clone()]) })
+    });
+    let kept: Vec<Settings> = kept.collect();
+    let keep = unique(kept.iter().map(|kept| kept.dir.clone()).collect());
+    let is_closed = |kept: &Settings| kept.protect.says_something() && kept.dir.from.is_dir();
+    let settings = kept.into_iter().filter(is_closed).collect();
     let caches = all(|profile| &profile.caches);
     let mut read = all(|profile| &profile.read);
     let clean = profiles.iter().flat_map(|profile| profile.read_if_clean.iter());
@@ -97,7 +114,7 @@ pub fn probe(
     let shown = keep.iter().chain(&read).chain(&caches).map(|shown| shown.at.as_path());
     let visible: Vec<&Path> = shown.chain(granted.iter().copied()).collect();
     let path = search_path(surroundings, &visible, workspace);
-    HomeView { home: looking.home, keep, read, caches, path }
+    HomeView { home: looking.home, keep, settings, read, caches, path }
 }
 
 /// What a probe knows of the account.

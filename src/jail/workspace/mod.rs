@@ -13,10 +13,12 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use home::{HomeView, SYSTEM_TREES, Shown, probe};
+pub use home::{HomeView, SYSTEM_TREES, Settings, Shown, probe};
 pub use hooks::read_small;
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
-pub use scan::{Match, Matches, ScanError, Seen, Survey, directories, look, scan};
+pub use scan::{
+    Match, Matches, ScanError, Seen, Survey, directories, everything_below, look, scan,
+};
 pub use sights::{Sights, is_git_dir};
 pub use walk::{FEW, Kind, Unreadable};

@@ -175,7 +175,8 @@ fn add_in_repositories(
             } else if !body.contains(['*', '?', '[', '{', '\\']) {
                 places.insert(git_dir.join(body));
             } else {
-                places.extend(everything_below(workspace, git_dir));
+                let below = everything_below(&workspace.join(git_dir));
+                places.extend(below.iter().map(|path| git_dir.join(path)));
             }
         }
     }
@@ -193,23 +194,21 @@ fn add_in_repositories(
 /// Every directory below `root`, relative to it.
 #[must_use]
 pub fn directories(root: &Path) -> Vec<PathBuf> {
-    let paths = Mutex::new(Vec::new());
-    walk(FEW, root, |entry| {
-        if let Ok((path, Kind::Dir)) = &entry
-            && let Ok(below) = path.strip_prefix(root)
-        {
-            paths.lock().unwrap_or_else(PoisonError::into_inner).push(below.to_owned());
-        }
-        Next::Onward
-    });
-    paths.into_inner().unwrap_or_else(PoisonError::into_inner)
+    listed(root, |kind| kind == Kind::Dir)
 }
 
-fn everything_below(workspace: &Path, dir: &Path) -> Vec<PathBuf> {
+/// Everything below `root`, relative to it.
+#[must_use]
+pub fn everything_below(root: &Path) -> Vec<PathBuf> {
+    listed(root, |_| true)
+}
+
+fn listed(root: &Path, is_wanted: impl Fn(Kind) -> bool + Sync) -> Vec<PathBuf> {
     let paths = Mutex::new(Vec::new());
-    walk(FEW, &workspace.join(dir), |entry| {
-        if let Ok((path, _)) = &entry
-            && let Ok(below) = path.strip_prefix(workspace)
+    walk(FEW, root, |entry| {
+        if let Ok((path, kind)) = &entry
+            && is_wanted(*kind)
+            && let Ok(below) = path.strip_prefix(root)
         {
             paths.lock().unwrap_or_else(PoisonError::into_inner).push(below.to_owned());
         }

@@ -57,9 +57,9 @@ impl FarWatch {
         })
     }
 
-    /// Has everything at and below `dir` looked through by and by.
+    /// Has everything at and below `dir` looked through by and by, if there is anything to find.
     pub(super) fn add(&mut self, dir: PathBuf) {
-        if !self.is_full {
+        if !self.is_full && !self.patterns.is_empty() {
             self.left.push_back(dir);
         }
     }

@@ -148,7 +148,7 @@ impl Guard {
             }
         }
         if let Some(dir) = looked.unwatched {
-            channel.send(&FromGuard::Unwatched { dir }, &[])?;
+            self.tell(FromGuard::Unwatched { dir }, &[], channel)?;
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Guard {
         self.asked.insert(at.clone());
         let real = self.tree.real(&at.dir, at.name.as_os_str())?;
         let is_dir = real.as_ref().map_or(Ok(false), is_dir)?;
-        channel.send(&FromGuard::Appeared { at, is_dir }, &[])
+        self.tell(FromGuard::Appeared { at, is_dir }, &[], channel)
     }
 
     pub(super) fn ask_what_is_due(&mut self, channel: &Channel) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Child;
 
-use super::wire::{At, FromGuard, ToGuard};
+use super::wire::{About, At, FromGuard, ToGuard};
 use crate::wire::Channel;
 
 /// The guard's process, to be asked. Dropping it ends the process and waits for that.
@@ -16,12 +16,20 @@ pub struct GuardHandle {
     channel: Channel,
     /// Appeared while an answer was waited for.
     appeared: VecDeque<Appeared>,
-    unwatched: Option<PathBuf>,
+    unwatched: Option<Unwatched>,
+}
+
+/// The directory from which on a tree is not watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unwatched {
+    pub(crate) tree: usize,
+    pub(crate) dir: PathBuf,
 }
 
 /// Something on the host that waits for a judgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Appeared {
+    pub(crate) tree: usize,
     pub(crate) at: At,
     pub(crate) is_dir: bool,
 }
@@ -43,12 +51,12 @@ impl GuardHandle {
     /// Asks and waits. An error means that the guard is gone.
     pub(crate) fn ask(
         &mut self,
-        request: &ToGuard,
+        request: &About<ToGuard>,
         content: Option<BorrowedFd<'_>>,
     ) -> io::Result<Answer> {
         self.channel.send(request, content.as_slice())?;
         loop {
-            let Some((message, mut fds)) = self.channel.receive::<FromGuard>()? else {
+            let Some((About { tree, message }, mut fds)) = self.channel.receive()? else {
                 return Err(io::ErrorKind::BrokenPipe.into());
             };
             return Ok(match message {
@@ -57,11 +65,11 @@ impl GuardHandle {
                 FromGuard::IsThere => Answer::IsThere,
                 FromGuard::Failed { errno } => Answer::Failed(errno),
                 FromGuard::Appeared { at, is_dir } => {
-                    self.appeared.push_back(Appeared { at, is_dir });
+                    self.appeared.push_back(Appeared { tree, at, is_dir });
                     continue;
                 }
                 FromGuard::Unwatched { dir } => {
-                    self.unwatched = Some(dir);
+                    self.unwatched = Some(Unwatched { tree, dir });
                     continue;
                 }
             });
@@ -71,12 +79,17 @@ impl GuardHandle {
     /// What appeared on the host since the last call.
     pub(crate) fn appeared(&mut self) -> io::Result<Vec<Appeared>> {
         loop {
-            match self.channel.try_receive::<FromGuard>() {
-                Ok(Some((FromGuard::Appeared { at, is_dir }, _))) => {
-                    self.appeared.push_back(Appeared { at, is_dir });
-                }
-                Ok(Some((FromGuard::Unwatched { dir }, _))) => self.unwatched = Some(dir),
-                Ok(Some(_)) => return Err(io::ErrorKind::InvalidData.into()),
+            match self.channel.try_receive::<About<FromGuard>>() {
+                Ok(Some((About { tree, message }, _))) => match message {
+                    FromGuard::Appeared { at, is_dir } => {
+                        self.appeared.push_back(Appeared { tree, at, is_dir });
+                    }
+                    FromGuard::Unwatched { dir } => self.unwatched = Some(Unwatched { tree, dir }),
+                    FromGuard::Done
+                    | FromGuard::Opened
+                    | FromGuard::IsThere
+                    | FromGuard::Failed { .. } => return Err(io::ErrorKind::InvalidData.into()),
+                },
                 Ok(None) => return Err(io::ErrorKind::BrokenPipe.into()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(self.appeared.drain(..).collect());
@@ -87,7 +100,7 @@ impl GuardHandle {
     }
 
     /// The directory from which on nothing is watched, told once.
-    pub(crate) fn unwatched(&mut self) -> Option<PathBuf> {
+    pub(crate) fn unwatched(&mut self) -> Option<Unwatched> {
         self.unwatched.take()
     }
 
@@ -97,7 +110,7 @@ impl GuardHandle {
     }
 
     /// Answers what appeared; nothing comes back.
-    pub(crate) fn show(&self, request: &ToGuard) -> io::Result<()> {
+    pub(crate) fn show(&self, request: &About<ToGuard>) -> io::Result<()> {
         self.channel.send(request, &[])
     }
 }

@@ -16,12 +16,13 @@ mod host;
 mod perform;
 mod process;
 mod secrets;
+mod serve;
 mod tree;
 mod wire;
 
-pub(crate) use handle::Answer;
 pub use handle::GuardHandle;
-pub(crate) use process::{Guard, enter};
+pub(crate) use handle::{Answer, Appeared, Unwatched};
+pub(crate) use serve::{Guards, enter};
 pub(crate) use tree::Tree;
 pub use wire::Standing;
-pub(crate) use wire::{At, Making, ToGuard};
+pub(crate) use wire::{About, At, Making, ToGuard};

@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat2};
-use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
-use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
+use nix::sys::socket::{UnixAddr, bind};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat, umask};
+use nix::unistd::{UnlinkatFlags, chdir, fchdir, linkat, symlinkat, unlinkat};
 
 use super::process::Guard;
 use super::wire::{At, Making, Standing, ToGuard};
@@ -25,7 +26,7 @@ impl Guard {
         channel: &Channel,
     ) -> io::Result<Performed> {
         match request {
-            ToGuard::Make { at, what } => self.make(&at, what),
+            ToGuard::Make { at, what } => self.make(&at, what, fds),
             ToGuard::Remove { at, is_dir } => {
                 let flag =
                     if is_dir { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
@@ -86,7 +87,7 @@ impl Guard {
         self.settle(from)
     }
 
-    fn make(&mut self, at: &At, what: Making) -> io::Result<Performed> {
+    fn make(&mut self, at: &At, what: Making, fds: Vec<OwnedFd>) -> io::Result<Performed> {
         let (dir, name) = (self.writable(&at.dir)?, at.name.as_os_str());
         match what {
             Making::File { flags, mode } => {
@@ -124,6 +125,11 @@ impl Guard {
                 self.settle(at)?;
                 Ok(Performed::Done)
             }
+            Making::Socket { umask } => {
+                bind_in(&dir, name, &single(fds)?, umask)?;
+                self.settle(at)?;
+                Ok(Performed::Done)
+            }
         }
     }
 
@@ -146,6 +152,19 @@ impl Guard {
             Some(real) => self.show(at, &real, stretch),
         }
     }
+}
+
+/// Gives `socket` a name in `dir`, whose own path may be longer than an address.
+///
+/// The mode is that of the socket, on which the program may have set it (unix(7)).
+fn bind_in(dir: &OwnedFd, name: &OsStr, socket: &OwnedFd, mask: u32) -> io::Result<()> {
+    let address = UnixAddr::new(name)?;
+    fchdir(dir)?;
+    umask(Mode::from_bits_truncate(mask));
+    let bound = bind(socket.as_raw_fd(), &address);
+    umask(Mode::empty());
+    chdir("/")?;
+    Ok(bound?)
 }
 
 /// What became of a request.

@@ -1,54 +1,26 @@
-//! The guard's process: serves the supervisor and follows the host until the supervisor is gone.
+//! What the guard knows of one tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl;
-use nix::sys::stat::{Mode, umask};
+use std::time::Instant;
 
 use super::far::FarWatch;
 use super::host::{Changes, HostWatch};
 use super::perform::Performed;
 use super::secrets::Secrets;
 use super::tree::Tree;
-use super::wire::{At, FromGuard, ToGuard};
-use crate::collector;
-use crate::creds;
-use crate::identity;
-use crate::plan::{Guarded, Identity, ShownAs, Stretch};
-use crate::stage::die_with_supervisor;
+use super::wire::{About, At, FromGuard, ToGuard};
+use crate::plan::{Guarded, ShownAs, Stretch};
 use crate::step::{During, Step, StepFailed};
-use crate::sys;
 use crate::wire::Channel;
 
-/// Makes this process the guard of the jail whose pid 1 is `pid_1`: in its user and mount
-/// namespaces, with the agent's user and the one capability that mounting takes.
-pub(crate) fn enter(
-    pid_1: libc::pid_t,
-    identity: Identity,
-    channel: &Channel,
-) -> Result<(), StepFailed> {
-    let enter = || -> io::Result<()> {
-        let pidfd = sys::open_pidfd(pid_1)?;
-        sys::join_user_and_mount_namespaces(pidfd.as_fd())?;
-        identity::become_inside(identity)?;
-        die_with_supervisor(channel)?;
-        creds::keep_mounting()?;
-        prctl::set_dumpable(false)?;
-        umask(Mode::empty());
-        Ok(())
-    };
-    enter().during(|| Step::EnterGuard)
-}
-
-/// The guard, ready to serve.
+/// The guard of one tree.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(super) struct Guard {
+    /// The tree's place in the plan.
+    number: usize,
     pub(super) tree: Tree,
     pub(super) host: HostWatch,
     pub(super) far: FarWatch,
@@ -67,7 +39,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(tree: Tree, guarded: &Guarded) -> io::Result<Self> {
+    pub(super) fn new(number: usize, tree: Tree, guarded: &Guarded) -> io::Result<Self> {
         let views = guarded.views.iter().map(|view| (view.path.clone(), view.stretch)).collect();
         let covered = guarded.views.iter().flat_map(|view| {
             let covered = view.names.iter().filter(|shown| shown.shown == ShownAs::Covered);
@@ -82,6 +54,7 @@ impl Guard {
             shown.for_each(|shown| far.add(view.path.join(&shown.name)));
         }
         Ok(Self {
+            number,
             tree,
             host: HostWatch::new()?,
             far,
@@ -95,7 +68,7 @@ impl Guard {
     }
 
     /// Watches every guarded directory; what changed during the launch is looked at again.
-    pub(crate) fn watch(&mut self) -> Result<(), StepFailed> {
+    pub(super) fn watch(&mut self) -> Result<(), StepFailed> {
         let dirs: Vec<PathBuf> = self.views.keys().cloned().collect();
         for dir in &dirs {
             let mut watch = || -> io::Result<()> {
@@ -107,55 +80,47 @@ impl Guard {
         Ok(())
     }
 
-    /// Serves until the supervisor is gone.
-    pub(crate) fn serve(mut self, channel: &Channel) -> io::Result<()> {
-        self.look_everywhere(channel)?;
-        loop {
-            let mut waits = [
-                PollFd::new(channel.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.host.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.far.as_fd(), PollFlags::POLLIN),
-            ];
-            match poll(&mut waits, self.patience()) {
-                Err(Errno::EINTR) => continue,
-                polled => polled?,
-            };
-            let (asked, changed) = (waits[0].any().unwrap_or(true), waits[1].any().unwrap_or(true));
-            if asked {
-                match channel.receive::<ToGuard>()? {
-                    None => {
-                        return collector::leave(self, |guard| {
-                            vec![guard.host.as_fd(), guard.far.as_fd()]
-                        });
-                    }
-                    Some((request, fds)) => self.obey(request, fds, channel)?,
-                }
-            }
-            if changed {
-                match self.host.changes()? {
-                    Changes::Unknown => self.look_everywhere(channel)?,
-                    Changes::Names(names) => {
-                        for (dir, name) in names {
-                            self.look(At { dir, name }, channel)?;
-                        }
+    /// The descriptors that tell of changes on the host.
+    pub(super) fn watches(&self) -> [BorrowedFd<'_>; 2] {
+        [self.host.as_fd(), self.far.as_fd()]
+    }
+
+    /// Looks at what the host changed; `has_changed` says whether its watch on names told so.
+    pub(super) fn follow(&mut self, has_changed: bool, channel: &Channel) -> io::Result<()> {
+        if has_changed {
+            match self.host.changes()? {
+                Changes::Unknown => self.look_everywhere(channel)?,
+                Changes::Names(names) => {
+                    for (dir, name) in names {
+                        self.look(At { dir, name }, channel)?;
                     }
                 }
             }
-            self.look_far(channel)?;
-            self.ask_what_is_due(channel)?;
         }
+        self.look_far(channel)?;
+        self.ask_what_is_due(channel)
     }
 
-    fn patience(&self) -> PollTimeout {
-        if self.far.is_behind() {
-            return PollTimeout::ZERO;
-        }
-        let Some(next) = self.held.values().min() else { return PollTimeout::NONE };
-        let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    /// When there is something to do that no watch tells of.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.far.is_behind() { Some(Instant::now()) } else { self.held.values().min().copied() }
     }
 
-    fn obey(&mut self, request: ToGuard, fds: Vec<OwnedFd>, channel: &Channel) -> io::Result<()> {
+    pub(super) fn tell(
+        &self,
+        message: FromGuard,
+        fds: &[BorrowedFd<'_>],
+        channel: &Channel,
+    ) -> io::Result<()> {
+        channel.send(&About { tree: self.number, message }, fds)
+    }
+
+    pub(super) fn obey(
+        &mut self,
+        request: ToGuard,
+        fds: Vec<OwnedFd>,
+        channel: &Channel,
+    ) -> io::Result<()> {
         if let ToGuard::Show { at, standing, views } = request {
             return self.show_judged(&at, standing, &views, channel);
         }
@@ -163,10 +128,10 @@ impl Guard {
             Ok(Performed::Done) => FromGuard::Done,
             Ok(Performed::IsThere) => FromGuard::IsThere,
             Ok(Performed::Opened(file)) => {
-                return channel.send(&FromGuard::Opened, &[file.as_fd()]);
+                return self.tell(FromGuard::Opened, &[file.as_fd()], channel);
             }
             Err(error) => FromGuard::Failed { errno: error.raw_os_error().unwrap_or(libc::EIO) },
         };
-        channel.send(&answer, &[])
+        self.tell(answer, &[], channel)
     }
 }

@@ -54,11 +54,13 @@ impl Tree {
         Self { root, real, view, places }
     }
 
-    /// The tree of the descriptors that another process handed over.
-    pub(crate) fn from_descriptors(root: PathBuf, fds: Vec<OwnedFd>) -> io::Result<Self> {
-        let [real, view, places] =
-            <[OwnedFd; 3]>::try_from(fds).map_err(|_fds| io::ErrorKind::InvalidData)?;
-        Ok(Self::new(root, real, view, places))
+    /// The tree of the next descriptors that another process handed over.
+    pub(crate) fn from_descriptors(
+        root: PathBuf,
+        mut fds: impl Iterator<Item = OwnedFd>,
+    ) -> io::Result<Self> {
+        let mut next = || fds.next().ok_or(io::ErrorKind::InvalidData);
+        Ok(Self::new(root, next()?, next()?, next()?))
     }
 
     /// The descriptors, to be handed over.

@@ -22,6 +22,13 @@ impl At {
     }
 }
 
+/// A message about one of the guarded trees, by its place in the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About<M> {
+    pub(crate) tree: usize,
+    pub(crate) message: M,
+}
+
 /// What is asked of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToGuard {
@@ -78,6 +85,10 @@ pub(crate) enum Making {
     /// With the kind of node in the mode, as mknod(2) has it; never a device.
     Node {
         mode: u32,
+    },
+    /// The name of the socket that comes along.
+    Socket {
+        umask: u32,
     },
 }
 

@@ -30,7 +30,8 @@ const WORKBENCHES: [&str; 3] = ["/.kvro/lower", "/.kvro/layer", "/.kvro/decoys"]
 /// What the supervisor gets of a made root.
 #[derive(Debug)]
 pub(crate) struct Built {
-    pub(crate) guard: Option<Tree>,
+    /// The plan's guarded trees.
+    pub(crate) trees: Vec<Tree>,
     /// The directory of decoys, one file a hidden name, named by its place in `plan.masks`.
     pub(crate) decoys: Option<OwnedFd>,
 }
@@ -48,14 +49,13 @@ pub(crate) fn build(plan: &Plan, sources: Vec<Sources>) -> Result<Built, StepFai
     for (mount, sources) in plan.mounts.iter().zip(sources) {
         add(&root, mount, sources)?;
     }
-    let guard = plan.guard.as_ref().map(|guarded| view::lay(&root, guarded)).transpose()?;
+    let lay = |guarded| view::lay(&root, guarded);
+    let trees = plan.guards.iter().map(lay).collect::<Result<Vec<_>, _>>()?;
     let decoys = mask::cover(&root, &plan.masks)?;
-    if let Some(tree) = &guard {
-        view::close(tree).during(|| Step::NewRoot)?;
-    }
+    trees.iter().try_for_each(view::close).during(|| Step::NewRoot)?;
     close_workshop(&root).during(|| Step::NewRoot)?;
     enter(&root).during(|| Step::EnterRoot)?;
-    Ok(Built { guard, decoys })
+    Ok(Built { trees, decoys })
 }
 
 fn new_root() -> io::Result<Root> {

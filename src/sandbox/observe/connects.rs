@@ -12,6 +12,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use nix::sys::socket::{self, getsockopt, sockopt::SockType};
+
 use super::{memory, procfs};
 use crate::sys::{self, Notification, Notifier, Verdict};
 
@@ -31,7 +33,7 @@ pub(super) fn judge(
     asked: &Notification,
     door_ports: &[u16],
 ) -> io::Result<Option<RefusedConnect>> {
-    let Ok(target) = read_target(asked) else {
+    let Ok(address) = memory::read_address(asked) else {
         // Memory that cannot be read is never a reason to let a call through.
         notifier.answer(asked, Verdict::Refuse(libc::EACCES))?;
         return Ok(None);
@@ -39,6 +41,8 @@ pub(super) fn judge(
     if !notifier.is_waiting(asked) {
         return Ok(None);
     }
+    // Families without an address to judge have none here.
+    let target = address.as_deref().and_then(parse);
     // Defence::ConnectJudge: network::a_server_inside_does_not_answer_for_others.
     let Some(to) = target.filter(|to| is_refused(*to, door_ports)) else {
         notifier.answer(asked, Verdict::Continue)?;
@@ -63,15 +67,6 @@ fn is_refused(to: SocketAddr, door_ports: &[u16]) -> bool {
     !is_own && to.port() != DNS && !door_ports.contains(&to.port())
 }
 
-/// The address that `connect` names; `None` for families without one to judge.
-fn read_target(asked: &Notification) -> io::Result<Option<SocketAddr>> {
-    let [_, address, length, ..] = asked.args;
-    let mut bytes = [0_u8; 28];
-    let length = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
-    memory::read(asked.pid, address, &mut bytes[..length])?;
-    Ok(parse(&bytes[..length]))
-}
-
 /// Reads a `sockaddr_in` or `sockaddr_in6` (ip(7), ipv6(7)). What is too short for its family is
 /// left to the kernel, which refuses it.
 fn parse(bytes: &[u8]) -> Option<SocketAddr> {
@@ -88,8 +83,8 @@ fn parse(bytes: &[u8]) -> Option<SocketAddr> {
 fn is_datagram(asked: &Notification) -> bool {
     let [socket, ..] = asked.args;
     let number = u32::try_from(socket).unwrap_or(u32::MAX).cast_signed();
-    let group = procfs::belongs(asked.pid).map_or(asked.pid, |belongs| belongs.process);
-    sys::foreign_socket_type(group.cast_signed(), number).is_ok_and(|kind| kind == libc::SOCK_DGRAM)
+    let socket = sys::foreign_descriptor(procfs::process_of(asked.pid), number);
+    socket.is_ok_and(|socket| getsockopt(&socket, SockType) == Ok(socket::SockType::Datagram))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::io::{self, IoSliceMut};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
+use crate::sys::Notification;
+
 /// The longest path that the kernel takes, its end included.
 const PATH_MAX: usize = 4096;
 
@@ -19,6 +21,19 @@ pub(super) fn read(pid: u32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
     let read =
         process_vm_readv(Pid::from_raw(pid.cast_signed()), &mut [IoSliceMut::new(bytes)], &remote)?;
     if read == wanted { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Reads the address that `connect` or `bind` names; `None` where the kernel takes none so long.
+pub(super) fn read_address(asked: &Notification) -> io::Result<Option<Vec<u8>>> {
+    let [_, address, length, ..] = asked.args;
+    // The kernel takes it as an int.
+    let length = usize::try_from(length & u64::from(u32::MAX)).map_err(io::Error::other)?;
+    if length > size_of::<libc::sockaddr_storage>() {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; length];
+    read(asked.pid, address, &mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// Reads the string at `address`, which is no longer than a path.

@@ -14,7 +14,7 @@ mod procfs;
 pub(crate) mod tap;
 
 pub use connects::RefusedConnect;
-pub use names::{Late, Names, RefusedName};
+pub use names::{GuardedTree, Late, Names, RefusedName};
 pub use observer::{LastLook, Observation, Observer, Wall};
 pub use processes::{
     MissedProcesses, ProcessEnd, ProcessExited, ProcessProgram, ProcessSeen, ProcessStarted,

@@ -12,12 +12,12 @@ use nix::unistd::pipe2;
 
 use super::connects::{self, RefusedConnect};
 use super::decoys::DecoyWatch;
-use super::names::{Late, NameJudge, Names, RefusedName};
+use super::names::{GuardedTree, Late, NameJudge, RefusedName};
 use super::processes::{ProcessSeen, Tracker};
 use super::tap::{self, Attempt};
 use crate::collector;
 use crate::guard::GuardHandle;
-use crate::plan::{Guarded, Mask, MaskKind};
+use crate::plan::{Mask, MaskKind};
 use crate::seccomp::Family;
 use crate::sys::{Notification, Notifier, Verdict};
 
@@ -48,8 +48,8 @@ pub struct Wall<'w> {
     pub masks: &'w [Mask],
     /// The system calls of the jail that wait for an answer.
     pub calls: OwnedFd,
-    /// Who guards names, what it guards, and what the policy says of them.
-    pub names: Option<(GuardHandle, &'w Guarded, Box<dyn Names>)>,
+    /// Who guards names, and the trees of the plan in which it does.
+    pub names: Option<(GuardHandle, Vec<GuardedTree>)>,
     /// Ports that the door serves: every other `connect` is refused.
     pub door_ports: Vec<u16>,
 }
@@ -84,7 +84,7 @@ impl Observer {
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
         let processes = Tracker::new(tell)?;
         let calls = Some(Notifier::new(calls));
-        let names = names.map(|(guard, guarded, names)| NameJudge::new(guard, guarded, names));
+        let names = names.map(|(guard, trees)| NameJudge::new(guard, trees));
         let deaf_until = Instant::now();
         let mut watch = Watch { tap, decoys, calls, names, door_ports, processes, deaf_until };
         let watch = move || {

@@ -25,6 +25,11 @@ pub(super) fn belongs(thread: u32) -> Option<Belongs> {
     parse_belongs(read(&format!("/proc/{thread}/status"), &mut room)?)
 }
 
+/// The process of `thread`; a thread that nothing is known of stands for itself.
+pub(super) fn process_of(thread: u32) -> u32 {
+    belongs(thread).map_or(thread, |belongs| belongs.process)
+}
+
 fn parse_belongs(status: &[u8]) -> Option<Belongs> {
     // The name of a program need not be UTF-8.
     let field = |name: &[u8]| {

@@ -81,8 +81,8 @@ enum Which {
     With(u32),
     /// Those with another first argument.
     Without(u32),
-    /// Those whose argument of this place, the flags of open(2), may create something.
-    Creating(usize),
+    /// Those whose argument of this place, the flags of open(2), may make or change a file.
+    Writing(usize),
 }
 
 /// A call that waits for the supervisor.
@@ -102,9 +102,9 @@ const ALWAYS: &[Waits] = &[
     (libc::SYS_exit_group, Which::Without(0), Family::Exit),
 ];
 
-/// What names come and go by. `openat2` has its flags in memory, which a filter cannot read.
+/// What names come and go by, and what a file is opened by to be changed. `openat2` has its flags in memory, which a filter cannot read.
 const NAMING: &[Waits] = &[
-    (libc::SYS_openat, Which::Creating(2), Family::Naming),
+    (libc::SYS_openat, Which::Writing(2), Family::Naming),
     (libc::SYS_openat2, Which::All, Family::Naming),
     (libc::SYS_mkdirat, Which::All, Family::Naming),
     (libc::SYS_unlinkat, Which::All, Family::Naming),
@@ -113,8 +113,9 @@ const NAMING: &[Waits] = &[
     (libc::SYS_symlinkat, Which::All, Family::Naming),
     (libc::SYS_mknodat, Which::All, Family::Naming),
     (libc::SYS_renameat, Which::All, Family::Naming),
+    (libc::SYS_bind, Which::All, Family::Naming),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_open, Which::Creating(1), Family::Naming),
+    (libc::SYS_open, Which::Writing(1), Family::Naming),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_creat, Which::All, Family::Naming),
     #[cfg(target_arch = "x86_64")]
@@ -132,6 +133,10 @@ const NAMING: &[Waits] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_mknod, Which::All, Family::Naming),
 ];
+
+/// The flags of open(2) without which it only looks.
+const WRITING: u32 =
+    (libc::O_CREAT | libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC).cast_unsigned();
 
 // From arch/x86/include/uapi/asm/prctl.h.
 #[cfg(target_arch = "x86_64")]
@@ -178,9 +183,7 @@ fn notifying(names: Names) -> Result<Vec<libc::sock_filter>, std::num::TryFromIn
             Which::All => None,
             Which::With(value) => Some([argument(0), instruction(EQUAL, 0, 1, value)]),
             Which::Without(value) => Some([argument(0), instruction(EQUAL, 1, 0, value)]),
-            Which::Creating(at) => {
-                Some([argument(at), instruction(ANY_OF, 0, 1, libc::O_CREAT.cast_unsigned())])
-            }
+            Which::Writing(at) => Some([argument(at), instruction(ANY_OF, 0, 1, WRITING)]),
         };
         match test {
             None => filter.push(instruction(EQUAL, 0, 1, call)),
@@ -227,14 +230,16 @@ mod tests {
             Which::All => true,
             Which::With(value) => arg == value,
             Which::Without(value) => arg != value,
-            Which::Creating(_) => arg & libc::O_CREAT.cast_unsigned() != 0,
+            Which::Writing(_) => arg & WRITING != 0,
         })
     }
 
     #[test]
     fn every_notified_call_waits_and_no_other() {
         for call in 0..1000 {
-            for arg in [0, 1, 0x1002, libc::O_CREAT.cast_unsigned(), u32::MAX] {
+            let (create, directory) =
+                (libc::O_CREAT.cast_unsigned(), libc::O_DIRECTORY.cast_unsigned());
+            for arg in [0, 1, 0x1002, create, directory, u32::MAX] {
                 for names in [Names::Guarded, Names::Free] {
                     let expected = if waits(names, call, arg) { NOTIFY } else { ALLOW };
                     assert_eq!(answer(names, NATIVE, call, arg), expected, "call {call}, {arg}");
@@ -245,8 +250,8 @@ mod tests {
     }
 
     #[test]
-    fn an_open_that_creates_nothing_does_not_wait() {
-        for flags in [libc::O_RDONLY, libc::O_RDWR | libc::O_TRUNC | libc::O_CLOEXEC] {
+    fn an_open_that_only_looks_does_not_wait() {
+        for flags in [libc::O_RDONLY, libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC] {
             let flags = flags.cast_unsigned();
             assert_eq!(answer(Names::Guarded, NATIVE, libc::SYS_openat, flags), ALLOW);
         }

@@ -21,7 +21,7 @@ pub(crate) use notify::{
 };
 pub(crate) use packet::{attach_filter, receive_everything};
 pub(crate) use process::{
-    Born, clone_with_namespaces, end_at_closed_pipe, exit_now, foreign_socket_type, fork, has_pid,
+    Born, clone_with_namespaces, end_at_closed_pipe, exit_now, foreign_descriptor, fork, has_pid,
     join_new_session_keyring, join_user_and_mount_namespaces, open_pidfd, parent_of, pid_inside,
     replace_program, signal_pidfd, wait_status,
 };

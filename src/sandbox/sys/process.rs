@@ -163,14 +163,12 @@ pub(crate) fn pid_inside(inside: BorrowedFd<'_>, thread: u32) -> io::Result<u32>
     u32::try_from(pid).map_err(io::Error::other)
 }
 
-/// The type (`SOCK_STREAM`, …) of the socket that is number `number` of the process `pid`.
-pub(crate) fn foreign_socket_type(pid: libc::pid_t, number: i32) -> io::Result<libc::c_int> {
-    let pidfd = open_pidfd(pid)?;
+/// A copy of the descriptor `number` of the process `pid`.
+pub(crate) fn foreign_descriptor(pid: u32, number: i32) -> io::Result<OwnedFd> {
+    let pidfd = open_pidfd(pid.cast_signed())?;
     // SAFETY: no memory is passed.
     let raw = check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) })?;
-    let socket = owned(raw)?;
-    let kind = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::SockType)?;
-    Ok(kind as libc::c_int)
+    owned(raw)
 }
 
 /// Leaves the caller's session keyring for a new, empty one.

@@ -52,7 +52,7 @@ fn hidden() -> Vec<Row> {
     let rows: &[(&'static str, &'static [&'static str], &'static str)] = &[
         ("agent_cannot_append_to_a_hidden_file", &["append", "closed/append/.env"], "EACCES"),
         ("agent_cannot_open_a_hidden_file_to_write", &["open-to-write", "closed/write/.env"], "EACCES"),
-        ("agent_cannot_open_a_hidden_file_to_truncate", &["open-to-truncate", "closed/trunc/.env"], "EROFS"),
+        ("agent_cannot_open_a_hidden_file_to_truncate", &["open-to-truncate", "closed/trunc/.env"], "EACCES"),
         ("agent_cannot_truncate_a_hidden_file", &["truncate", "closed/truncate/.env"], "EACCES"),
         ("agent_cannot_map_a_hidden_file_to_write", &["map", "closed/map/.env"], "EACCES"),
         ("agent_cannot_chmod_a_hidden_file", &["chmod", "closed/chmod/.env"], "EROFS"),

@@ -1,8 +1,6 @@
-//! Known holes: what a root caller's agent is where files cannot be idmapped, and what a directory
-//! brings along to names that patterns with wildcards close.
+//! Known holes: what a root caller's agent is where files cannot be idmapped.
 //!
-//! Each asserts what happens today, and so fails on the day that the hole is closed. What is made in
-//! the run at a closed name is gone when it is over.
+//! Each asserts what happens today, and so fails on the day that the hole is closed.
 
 use std::path::PathBuf;
 
@@ -15,23 +13,14 @@ use crate::needs::Need;
 use crate::record;
 use crate::row::Defence;
 use crate::run::start;
-use crate::talk::Talk;
 use crate::world::{Side, World};
 
-pub(super) const CASES: &[Case] = &[
-    Case {
-        name: "without_id_maps_roots_agent_is_held_by_its_mounts_alone",
-        defence: Defence::Identity,
-        needs: &[Need::AsRoot],
-        run: without_id_maps,
-    },
-    Case {
-        name: "a_directory_brings_along_what_a_wildcard_closes",
-        defence: Defence::Guard,
-        needs: &[],
-        run: brought_along,
-    },
-];
+pub(super) const CASES: &[Case] = &[Case {
+    name: "without_id_maps_roots_agent_is_held_by_its_mounts_alone",
+    defence: Defence::Identity,
+    needs: &[Need::AsRoot],
+    run: without_id_maps,
+}];
 
 /// A filesystem that cannot be idmapped, over a world's workspace.
 #[derive(Debug)]
@@ -75,22 +64,5 @@ fn without_id_maps(identity: Identity) -> anyhow::Result<()> {
     let applied = record::data_of(&entries, "isolation.applied");
     let users = applied.first().context("no isolation is on record")?["layers"][0].clone();
     ensure!(users["detail"] == "uid 1000, to the kernel uid 0", "{users}");
-    Ok(())
-}
-
-/// The name is refused by itself, and not as part of a directory that is moved to where it is
-/// closed: only directories that a pattern spells out are known to lead to closed names.
-fn brought_along(identity: Identity) -> anyhow::Result<()> {
-    let world = World::set(identity, &[])?;
-    let mut talk = Talk::inside(&world, &["--protect", "mods/*/hook"])?;
-    for made in ["mods", "mods/one", "load"] {
-        ensure!(talk.ask(&["mkdir", made])? == "ok");
-    }
-    ensure!(talk.ask(&["create", "load/hook"])? == "ok");
-    ensure!(talk.ask(&["create", "mods/one/hook"])? == "EACCES");
-    ensure!(talk.ask(&["rename", "load", "mods/two"])? == "ok", "closed by now?");
-    ensure!(talk.end()? == Some(0));
-    // It is found when the run is over.
-    ensure!(!world.work().join("mods/two/hook").exists(), "it is left on the host");
     Ok(())
 }

@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{
     FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,11 +24,12 @@ use crate::raw;
 
 /// What a storm asks for, again and again.
 #[rustfmt::skip]
-pub(crate) const STORM: [(&str, &str); 12] = [
+pub(crate) const STORM: [(&str, &str); 15] = [
     ("create", ".env.new"), ("create", "infra/new.tf"), ("create", "open/.env.new"),
     ("link", ".env.new"), ("link", "infra/new.tf"), ("link", "open/.env.new"),
     ("remove", ".env"), ("remove", "infra/main.tf"), ("remove", "packages/api/.env"),
     ("rename", ".env.new"), ("rename", "infra/new.tf"), ("rename", "open/.env.new"),
+    ("open", ".env"), ("open", "infra/main.tf"), ("open", "packages/api/.env"),
 ];
 
 /// How often a storm asks for each.
@@ -91,7 +93,8 @@ pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
             .and_then(|()| OpenOptions::new().write(true).create(true).truncate(false).open(at))
             .map(drop),
         ["link-nameless", directory, to] => link_nameless(directory, to),
-        ["bind", path] => std::os::unix::net::UnixListener::bind(path).map(drop),
+        ["bind", path] => UnixListener::bind(path).map(drop),
+        ["serve", path] => serve(path),
         ["write", path, text] => fs::write(path, text),
         ["save", path, text] => save(path, text),
         ["rmdir", path] => fs::remove_dir(path),
@@ -107,6 +110,16 @@ pub(super) fn perform(words: &[&str]) -> Option<io::Result<String>> {
         _ => return None,
     };
     Some(done.map(|()| ok()))
+}
+
+/// Serves one caller at `path`, and is that caller.
+fn serve(path: &str) -> io::Result<()> {
+    let listener = UnixListener::bind(path)?;
+    let mut caller = UnixStream::connect(path)?;
+    listener.accept()?.0.write_all(b"served")?;
+    let mut heard = String::new();
+    caller.read_to_string(&mut heard)?;
+    if heard == "served" { Ok(()) } else { Err(io::Error::other("another served")) }
 }
 
 fn octal(word: &str) -> io::Result<u32> {
@@ -202,9 +215,14 @@ fn storm() -> io::Result<String> {
                 "create" => File::create(path).map(drop),
                 "link" => fs::hard_link("open/plain.txt", path),
                 "remove" => fs::remove_file(path),
+                "open" => OpenOptions::new().append(true).open(path).map(drop),
                 _ => fs::rename("open/plain.txt", path),
             };
-            if done.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            let is_refusal = |error: io::Error| {
+                let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+                kinds.contains(&error.kind())
+            };
+            if done.is_err_and(is_refusal) {
                 refused += 1;
             }
         }

@@ -63,6 +63,7 @@ fn every_entry_of_a_built_in_profile_says_why() {
         let all = [
             reasons(&profile.servers),
             reasons(&profile.keep),
+            profile.keep.iter().flat_map(|entry| reasons(&entry.value.protect)).collect(),
             reasons(&profile.read),
             reasons(&profile.read_if_clean),
             reasons(&profile.caches),
@@ -87,13 +88,33 @@ fn no_profile_shows_what_is_never_shown() {
         profiles.iter().flat_map(|p| p.never.iter().filter_map(|e| below(&e.value))).collect();
     assert!(never.contains(&PathBuf::from(".ssh")));
     for profile in &profiles {
-        let listed = profile.keep.iter().chain(&profile.read).chain(&profile.caches);
+        let listed = profile.read.iter().chain(&profile.caches).map(|entry| &entry.value);
+        let listed = listed.chain(profile.keep.iter().map(|entry| &entry.value.path));
         let clean = profile.read_if_clean.iter().map(|entry| &entry.value.path);
-        for shown in listed.map(|entry| &entry.value).chain(clean).filter_map(below) {
+        for shown in listed.chain(clean).filter_map(below) {
             let hit = never.iter().find(|n| n.starts_with(&shown) || shown.starts_with(n));
             assert_eq!(hit, None, "{} shows {}", profile.name, shown.display());
         }
     }
+}
+
+/// What is kept is not searched through before a run: what is closed in it is known by the
+/// directories above it.
+#[test]
+fn what_is_protected_in_a_kept_directory_is_spelled_out() {
+    let mut all = 0;
+    for name in profile_names() {
+        for entry in builtin_profile(name).unwrap().keep {
+            let patterns = entry.value.protect.iter().map(|entry| &entry.value);
+            let leads = Leads::of(patterns.clone());
+            assert!(!leads.reach_below(Path::new("any")), "{name}");
+            for pattern in patterns.map(ToString::to_string) {
+                assert!(pattern.contains('/') && !pattern.starts_with("**"), "{name}: {pattern}");
+                all += 1;
+            }
+        }
+    }
+    assert!(all > 5, "only {all}");
 }
 
 #[test]

@@ -8,10 +8,14 @@ use crate::sys::Notification;
 /// What a call does to names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Naming {
-    /// Opens what is there, or makes a file.
+    /// Opens what is there to change it, or makes a file.
     Open {
         flags: i32,
         mode: u32,
+    },
+    /// Makes a name for the socket of this number.
+    Bind {
+        socket: i32,
     },
     MakeDir {
         mode: u32,
@@ -58,15 +62,22 @@ struct Shape {
 }
 
 impl Call {
-    /// Reads the call of a notification; `None` for one that makes no name.
+    /// Reads the call of a notification; `None` for one that neither makes nor changes anything
+    /// by a name.
     pub(super) fn read(asked: &Notification) -> io::Result<Option<Self>> {
+        if asked.call == libc::SYS_bind {
+            let naming = Naming::Bind { socket: low(asked.args[0]).cast_signed() };
+            let path = memory::read_address(asked)?.and_then(path_of_socket);
+            let path = path.map(|text| Named { dir: libc::AT_FDCWD, text });
+            return Ok(path.map(|path| Self { naming, path, other: None }));
+        }
         let Some(mut shape) = shape(asked.call, &asked.args) else { return Ok(None) };
         if asked.call == libc::SYS_openat2 {
             let Some((flags, mode)) = read_how(asked)? else { return Ok(None) };
             shape.naming = Naming::Open { flags, mode };
         }
         if let Naming::Open { flags, .. } = shape.naming
-            && flags & libc::O_CREAT == 0
+            && (flags & libc::O_PATH != 0 || !changes(flags) && flags & libc::O_CREAT == 0)
         {
             return Ok(None);
         }
@@ -77,6 +88,19 @@ impl Call {
         let other = shape.other.map(named).transpose()?;
         Ok(Some(Self { naming: shape.naming, path: named(shape.path)?, other }))
     }
+}
+
+/// Whether an open with these flags may change what a file says.
+pub(super) const fn changes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0
+}
+
+/// The path in a `sockaddr_un` (unix(7)); `None` for sockets that have no name among files.
+fn path_of_socket(address: Vec<u8>) -> Option<Vec<u8>> {
+    let (family, path) = address.split_first_chunk()?;
+    let is_unix = i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNIX;
+    let path = path.split(|&byte| byte == 0).next()?;
+    (is_unix && !path.is_empty()).then(|| path.to_owned())
 }
 
 /// The first fields of `struct open_how` (openat2(2)).
@@ -201,6 +225,28 @@ mod tests {
         for (call, naming, strings) in cases {
             assert_eq!(read(call, args), Some((naming, strings)), "{call}");
         }
+    }
+
+    #[test]
+    fn only_a_socket_of_files_has_a_path() {
+        let address = |family: i32, rest: &[u8]| {
+            let family = u16::try_from(family).unwrap().to_ne_bytes();
+            path_of_socket([&family, rest].concat())
+        };
+        assert_eq!(address(libc::AF_UNIX, b"dir/sock"), Some(b"dir/sock".to_vec()));
+        assert_eq!(address(libc::AF_UNIX, b"sock\0left over"), Some(b"sock".to_vec()));
+        assert_eq!(address(libc::AF_UNIX, b"\0abstract"), None);
+        assert_eq!(address(libc::AF_UNIX, b""), None);
+        assert_eq!(address(libc::AF_INET, b"\x1f\x90\x7f\0\0\x01"), None);
+        assert_eq!(path_of_socket(vec![1]), None);
+    }
+
+    #[test]
+    fn an_open_changes_a_file_by_its_flags() {
+        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC] {
+            assert!(changes(flags), "{flags}");
+        }
+        assert!(!changes(libc::O_RDONLY | libc::O_CREAT | libc::O_APPEND));
     }
 
     #[test]

@@ -19,20 +19,26 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::FdFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::guard::{Answer, GuardHandle, Making, Standing, ToGuard};
+use super::procfs;
+use crate::guard::{
+    About, Answer, Appeared, At, GuardHandle, Making, Standing, ToGuard, Unwatched,
+};
 use crate::plan::Guarded;
-use crate::sys::{Notification, Notifier, Verdict};
+use crate::sys::{self, Notification, Notifier, Verdict};
 use call::Call;
 use place::{Caller, root_of};
 use rulings::Ruling;
 
-/// What the policy says of names in the guarded tree. Paths are relative to its root.
+/// What the policy says of names in a guarded tree. Paths are relative to its root.
 pub trait Names: fmt::Debug + Send {
     fn standing(&self, path: &Path) -> Standing;
 
     /// The content with which the file `from` may take the place of `to`, which is protected. None
     /// if it may not.
     fn replacement(&self, from: &Path, to: &Path) -> Option<Vec<u8>>;
+
+    /// Whether something in the directory `from` would be closed if it lay at `to`.
+    fn brings_closed(&self, from: &Path, to: &Path) -> bool;
 
     /// The directories at and below `dir`, which the host put there, that are to be guarded: outer
     /// before inner, with all that lead to one. None if nothing in there is closed.
@@ -42,13 +48,13 @@ pub trait Names: fmt::Debug + Send {
 /// A call that was refused for its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedName {
-    /// Relative to the guarded root.
+    /// As the jail sees it.
     pub path: PathBuf,
-    /// `create`, `remove`, `rename` or `link`.
+    /// `open` (to change it), `create`, `remove`, `rename` or `link`.
     pub verb: &'static str,
 }
 
-/// What the guard cannot hold.
+/// What the guard cannot hold. Paths are as the jail sees them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Late {
     /// The host made a hidden name where nothing was guarded. It is covered now, and may have been
@@ -64,15 +70,59 @@ pub(super) struct NameJudge {
     guard: GuardHandle,
     /// The root of the jail, opened with the first call.
     jail: Option<OwnedFd>,
+    /// In the plan's order.
+    trees: Vec<GuardedTree>,
+}
+
+/// A guarded tree, and what the policy says of names in it.
+#[derive(Debug)]
+pub struct GuardedTree {
+    /// Its place in the plan.
+    number: usize,
     root: PathBuf,
+    /// The guarded directories, relative to the root.
     views: BTreeSet<PathBuf>,
     names: Box<dyn Names>,
 }
 
-impl NameJudge {
-    pub(super) fn new(guard: GuardHandle, guarded: &Guarded, names: Box<dyn Names>) -> Self {
+impl GuardedTree {
+    /// `number` is the place of `guarded` in the plan.
+    #[must_use]
+    pub fn new(number: usize, guarded: &Guarded, names: Box<dyn Names>) -> Self {
         let views = guarded.views.iter().map(|view| view.path.clone()).collect();
-        Self { guard, jail: None, root: guarded.root.clone(), views, names }
+        Self { number, root: guarded.root.clone(), views, names }
+    }
+
+    fn ask(&self, message: ToGuard) -> About<ToGuard> {
+        About { tree: self.number, message }
+    }
+
+    /// How what appeared is to be shown; tells if that was closed too late to be sure.
+    fn judge(&mut self, at: At, is_dir: bool) -> (About<ToGuard>, Option<Late>) {
+        let standing = self.names.standing(&at.path());
+        let views = match standing {
+            Standing::Hidden => Vec::new(),
+            Standing::Open | Standing::Protected if is_dir => self.names.views(&at.path()),
+            Standing::Leads if is_dir => {
+                let views = self.names.views(&at.path());
+                if views.is_empty() { vec![at.path()] } else { views }
+            }
+            Standing::Open | Standing::Protected | Standing::Leads => Vec::new(),
+        };
+        // What is protected as a whole is covered as a whole.
+        let is_below =
+            standing == Standing::Protected && self.names.standing(&at.dir) == Standing::Protected;
+        let standing = if is_below { Standing::Open } else { standing };
+        let is_late = standing == Standing::Hidden && !self.views.contains(&at.dir);
+        let late = is_late.then(|| Late::Exposed(self.root.join(at.path())));
+        self.views.extend(views.iter().cloned());
+        (self.ask(ToGuard::Show { at, standing, views }), late)
+    }
+}
+
+impl NameJudge {
+    pub(super) fn new(guard: GuardHandle, trees: Vec<GuardedTree>) -> Self {
+        Self { guard, jail: None, trees }
     }
 
     /// Answers one notification; says what was refused.
@@ -105,10 +155,18 @@ impl NameJudge {
         match ruling {
             Ruling::GoOn => notifier.answer(asked, Verdict::Continue).map(|()| None),
             Ruling::Refuse(errno) => notifier.answer(asked, Verdict::Refuse(errno)).map(|()| None),
-            Ruling::Closed(refused) => {
-                notifier.answer(asked, Verdict::Refuse(libc::EACCES)).map(|()| Some(refused))
+            Ruling::Closed(refused, errno) => {
+                notifier.answer(asked, Verdict::Refuse(errno)).map(|()| Some(refused))
             }
             Ruling::Ask(request) => self.perform(notifier, asked, &request, None).map(|()| None),
+            Ruling::Bind(request, number) => {
+                let socket = sys::foreign_descriptor(procfs::process_of(asked.pid), number);
+                match socket {
+                    Ok(socket) => self.perform(notifier, asked, &request, Some(socket.as_fd())),
+                    Err(_) => notifier.answer(asked, Verdict::Refuse(libc::EBADF)),
+                }
+                .map(|()| None)
+            }
             Ruling::Replace(request, content) => {
                 let memory = in_memory(&content)?;
                 self.perform(notifier, asked, &request, Some(memory.as_fd())).map(|()| None)
@@ -120,22 +178,23 @@ impl NameJudge {
         &mut self,
         notifier: &Notifier,
         asked: &Notification,
-        request: &ToGuard,
+        request: &About<ToGuard>,
         content: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         match self.guard.ask(request, content)? {
             Answer::Done => {
                 if let ToGuard::Make { at, what: Making::Dir { standing: Standing::Leads, .. } } =
-                    request
+                    &request.message
+                    && let Some(tree) = self.trees.get_mut(request.tree)
                 {
-                    self.views.insert(at.path());
+                    tree.views.insert(at.path());
                 }
                 notifier.answer(asked, Verdict::Answer(0))
             }
             Answer::IsThere => notifier.answer(asked, Verdict::Continue),
             Answer::Failed(errno) => notifier.answer(asked, Verdict::Refuse(errno)),
             Answer::Opened(file) => {
-                let given = notifier.give(asked, file.as_fd(), descriptor_flags(request));
+                let given = notifier.give(asked, file.as_fd(), descriptor_flags(&request.message));
                 // A descriptor of ours that can write would make an exec of the file fail.
                 drop(file);
                 match given {
@@ -158,31 +217,17 @@ impl NameJudge {
     /// Judges what appeared on the host; tells what was closed too late to be sure.
     pub(super) fn tend(&mut self) -> io::Result<Vec<Late>> {
         let mut late = Vec::new();
-        for appeared in self.guard.appeared()? {
-            let at = appeared.at;
-            let standing = self.names.standing(&at.path());
-            let views = match standing {
-                Standing::Hidden => Vec::new(),
-                Standing::Open | Standing::Protected if appeared.is_dir => {
-                    self.names.views(&at.path())
-                }
-                Standing::Leads if appeared.is_dir => {
-                    let views = self.names.views(&at.path());
-                    if views.is_empty() { vec![at.path()] } else { views }
-                }
-                Standing::Open | Standing::Protected | Standing::Leads => Vec::new(),
-            };
-            // What is protected as a whole is covered as a whole.
-            let is_below = standing == Standing::Protected
-                && self.names.standing(&at.dir) == Standing::Protected;
-            let standing = if is_below { Standing::Open } else { standing };
-            if standing == Standing::Hidden && !self.views.contains(&at.dir) {
-                late.push(Late::Exposed(at.path()));
-            }
-            self.views.extend(views.iter().cloned());
-            self.guard.show(&ToGuard::Show { at, standing, views })?;
+        for Appeared { tree, at, is_dir } in self.guard.appeared()? {
+            let Some(tree) = self.trees.get_mut(tree) else { continue };
+            let (answer, too_late) = tree.judge(at, is_dir);
+            late.extend(too_late);
+            self.guard.show(&answer)?;
         }
-        late.extend(self.guard.unwatched().map(Late::Unwatched));
+        if let Some(Unwatched { tree, dir }) = self.guard.unwatched()
+            && let Some(tree) = self.trees.get(tree)
+        {
+            late.push(Late::Unwatched(tree.root.join(dir)));
+        }
         Ok(late)
     }
 }

@@ -6,18 +6,24 @@ use std::path::Path;
 
 use nix::sys::stat::FileStat;
 
-use super::call::{Call, Naming};
+use super::call::{Call, Naming, changes};
 use super::place::{Caller, Place, is_dir, is_link};
-use super::{NameJudge, RefusedName};
-use crate::guard::{At, Making, Standing, ToGuard};
+use super::{GuardedTree, NameJudge, RefusedName};
+use crate::guard::{About, At, Making, Standing, ToGuard};
+
+/// A name in a guarded tree.
+struct Spot<'t> {
+    tree: &'t GuardedTree,
+    at: At,
+}
 
 /// Where a place lies.
-enum Where {
+enum Where<'t> {
     Outside,
     /// In a guarded directory.
-    Guarded(At),
-    /// In the tree, and not in a guarded directory.
-    Free(At),
+    Guarded(Spot<'t>),
+    /// In a guarded tree, and not in a guarded directory.
+    Free(Spot<'t>),
 }
 
 /// What to do about a call.
@@ -25,45 +31,80 @@ pub(super) enum Ruling {
     /// The kernel's own answer is the right one.
     GoOn,
     Refuse(i32),
-    /// Refused by the policy, and worth recording.
-    Closed(RefusedName),
-    Ask(ToGuard),
+    /// Refused by the policy with this errno, and worth recording.
+    Closed(RefusedName, i32),
+    Ask(About<ToGuard>),
+    /// The same, about the caller's socket of this number.
+    Bind(About<ToGuard>, i32),
     /// As [`ToGuard::Replace`] has it.
-    Replace(ToGuard, Vec<u8>),
+    Replace(About<ToGuard>, Vec<u8>),
+}
+
+/// Both ends of a move or a link, in one tree.
+struct Ends<'t> {
+    from: Spot<'t>,
+    to: Spot<'t>,
+    /// Whether they lie on one mount that nothing guards.
+    is_free: bool,
+}
+
+impl Spot<'_> {
+    fn standing(&self) -> Standing {
+        self.tree.names.standing(&self.at.path())
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.standing(), Standing::Hidden | Standing::Protected)
+    }
+
+    fn is_view(&self) -> bool {
+        self.tree.views.contains(&self.at.path())
+    }
+
+    fn refused(&self, verb: &'static str, errno: i32) -> Ruling {
+        Ruling::Closed(RefusedName { path: self.tree.root.join(self.at.path()), verb }, errno)
+    }
+
+    fn closed(&self, verb: &'static str) -> Ruling {
+        self.refused(verb, libc::EACCES)
+    }
+
+    /// Whether what is in a directory, or where a link leads, would come to lie under closed names.
+    fn brings_closed(&self, stat: &FileStat, to: &Self) -> bool {
+        let (is_dir, is_link) = (is_dir(stat), is_link(stat));
+        (is_dir || is_link) && to.standing() == Standing::Leads
+            || is_dir && self.tree.names.brings_closed(&self.at.path(), &to.at.path())
+    }
+
+    /// The mount that this lies on: the name under its innermost guarded directory.
+    fn home(&self) -> Option<&Path> {
+        let views = &self.tree.views;
+        self.at.dir.ancestors().take_while(|above| !views.contains(*above)).last()
+    }
 }
 
 impl NameJudge {
-    fn place(&self, place: &Place) -> Where {
-        let Ok(dir) = place.dir.strip_prefix(&self.root) else { return Where::Outside };
-        let at = At { dir: dir.to_owned(), name: place.name.clone() };
-        if self.views.contains(dir) { Where::Guarded(at) } else { Where::Free(at) }
+    fn place(&self, place: &Place) -> Where<'_> {
+        let below = |tree: &'_ GuardedTree| place.dir.strip_prefix(&tree.root).ok();
+        let Some((tree, dir)) = self.trees.iter().find_map(|tree| Some((tree, below(tree)?)))
+        else {
+            return Where::Outside;
+        };
+        let spot = Spot { tree, at: At { dir: dir.to_owned(), name: place.name.clone() } };
+        if tree.views.contains(dir) { Where::Guarded(spot) } else { Where::Free(spot) }
     }
 
-    /// Both ends of a move or a link, and whether they lie on one mount that nothing guards. `None`
-    /// if one is not in the tree: the kernel refuses to cross mounts.
-    fn ends(&self, from: &Place, to: &Place) -> Option<(At, At, bool)> {
-        match (self.place(from), self.place(to)) {
-            (Where::Outside, _) | (_, Where::Outside) => None,
-            (Where::Free(from), Where::Free(to)) => {
-                let is_one = self.home(&from.dir) == self.home(&to.dir);
-                Some((from, to, is_one))
-            }
+    /// `None` if both ends are not in one tree: the kernel refuses to cross mounts.
+    fn ends(&self, from: &Place, to: &Place) -> Option<Ends<'_>> {
+        let (from, to, may_be_free) = match (self.place(from), self.place(to)) {
+            (Where::Outside, _) | (_, Where::Outside) => return None,
+            (Where::Free(from), Where::Free(to)) => (from, to, true),
             (Where::Guarded(from) | Where::Free(from), Where::Guarded(to) | Where::Free(to)) => {
-                Some((from, to, false))
+                (from, to, false)
             }
-        }
-    }
-
-    fn is_closed(&self, at: &At) -> bool {
-        matches!(self.names.standing(&at.path()), Standing::Hidden | Standing::Protected)
-    }
-
-    fn is_view(&self, at: &At) -> bool {
-        self.views.contains(&at.path())
-    }
-
-    fn closed(at: &At, verb: &'static str) -> Ruling {
-        Ruling::Closed(RefusedName { path: at.path(), verb })
+        };
+        let is_free = may_be_free && from.home() == to.home();
+        (from.tree.number == to.tree.number).then_some(Ends { from, to, is_free })
     }
 
     pub(super) fn rule(&self, caller: Caller<'_>, call: Call) -> Ruling {
@@ -77,9 +118,9 @@ impl NameJudge {
             Naming::Open { flags, mode } => {
                 let is_followed = flags & (libc::O_EXCL | libc::O_NOFOLLOW) == 0;
                 let place = if is_followed { place.followed(caller) } else { Some(place) };
-                let what = Making::File { flags, mode };
-                place.map_or(Ruling::GoOn, |place| self.rule_making(caller, &place, what))
+                place.map_or(Ruling::GoOn, |place| self.rule_opening(caller, &place, flags, mode))
             }
+            Naming::Bind { socket } => self.rule_binding(caller, &place, socket),
             Naming::MakeDir { mode } => {
                 let standing = Standing::Open;
                 self.rule_making(caller, &place, Making::Dir { mode, standing })
@@ -114,79 +155,118 @@ impl NameJudge {
         }
     }
 
-    fn rule_making(&self, caller: Caller<'_>, place: &Place, mut what: Making) -> Ruling {
-        let at = match self.place(place) {
+    fn rule_opening(&self, caller: Caller<'_>, place: &Place, flags: i32, mode: u32) -> Ruling {
+        let (spot, is_guarded) = match self.place(place) {
             Where::Outside => return Ruling::GoOn,
-            Where::Free(at) if self.is_closed(&at) => return Self::closed(&at, "create"),
+            Where::Free(spot) => (spot, false),
+            Where::Guarded(spot) => (spot, true),
+        };
+        // What the mount would answer: it is the wall, and this puts the refusal on record.
+        let errno = match spot.standing() {
+            Standing::Hidden => Some(libc::EACCES),
+            Standing::Protected => Some(libc::EROFS),
+            Standing::Open | Standing::Leads if !is_guarded => return Ruling::GoOn,
+            Standing::Open | Standing::Leads => None,
+        };
+        let is_about_it = changes(flags) && flags & libc::O_EXCL == 0;
+        match errno.filter(|_| is_about_it && place.stat().is_some()) {
+            Some(errno) => spot.refused("open", errno),
+            None if flags & libc::O_CREAT == 0 => Ruling::GoOn,
+            None => self.rule_making(caller, place, Making::File { flags, mode }),
+        }
+    }
+
+    fn rule_binding(&self, caller: Caller<'_>, place: &Place, socket: i32) -> Ruling {
+        let what = Making::Socket { umask: caller.umask() };
+        let ruling = self.rule_making(caller, place, what);
+        if let Ruling::Refuse(libc::EEXIST) = ruling {
+            return Ruling::Refuse(libc::EADDRINUSE);
+        }
+        if let Ruling::Ask(request) = ruling { Ruling::Bind(request, socket) } else { ruling }
+    }
+
+    fn rule_making(&self, caller: Caller<'_>, place: &Place, mut what: Making) -> Ruling {
+        let spot = match self.place(place) {
+            Where::Outside => return Ruling::GoOn,
+            Where::Free(spot) if spot.is_closed() => return spot.closed("create"),
             Where::Free(_) => return Ruling::GoOn,
-            Where::Guarded(at) => at,
+            Where::Guarded(spot) => spot,
         };
         if place.stat().is_some() {
             return match what {
                 Making::File { .. } => Ruling::GoOn,
-                Making::Dir { .. } | Making::Symlink { .. } | Making::Node { .. } => {
-                    Ruling::Refuse(libc::EEXIST)
-                }
+                Making::Dir { .. }
+                | Making::Symlink { .. }
+                | Making::Node { .. }
+                | Making::Socket { .. } => Ruling::Refuse(libc::EEXIST),
             };
         }
-        let standing = self.names.standing(&at.path());
+        let standing = spot.standing();
         let leads_astray = matches!(what, Making::Symlink { .. }) && standing == Standing::Leads;
         if leads_astray || matches!(standing, Standing::Hidden | Standing::Protected) {
-            return Self::closed(&at, "create");
+            return spot.closed("create");
         }
         match &mut what {
             Making::File { .. } if place.ends_in_slash => return Ruling::Refuse(libc::EISDIR),
-            Making::Symlink { .. } | Making::Node { .. } if place.ends_in_slash => {
+            Making::Symlink { .. } | Making::Node { .. } | Making::Socket { .. }
+                if place.ends_in_slash =>
+            {
                 return Ruling::Refuse(libc::ENOENT);
             }
             Making::Dir { mode, standing: of_dir } => {
                 *mode &= !caller.umask();
                 // What was guarded once is guarded again.
-                *of_dir = if self.is_view(&at) { Standing::Leads } else { standing };
+                *of_dir = if spot.is_view() { Standing::Leads } else { standing };
             }
             Making::File { mode, .. } | Making::Node { mode } => *mode &= !caller.umask(),
-            Making::Symlink { .. } => {}
+            Making::Symlink { .. } | Making::Socket { .. } => {}
         }
-        Ruling::Ask(ToGuard::Make { at, what })
+        Ruling::Ask(spot.tree.ask(ToGuard::Make { at: spot.at, what }))
     }
 
     fn rule_removing(&self, place: &Place, of_dir: bool) -> Ruling {
         match self.place(place) {
             Where::Outside => Ruling::GoOn,
-            Where::Free(at) if self.is_closed(&at) => Self::closed(&at, "remove"),
+            Where::Free(spot) if spot.is_closed() => spot.closed("remove"),
             Where::Free(_) => Ruling::GoOn,
             Where::Guarded(_) if place.stat().is_none() => Ruling::Refuse(libc::ENOENT),
             // A guarded directory goes like any other, once it is really empty.
-            Where::Guarded(at) if self.is_closed(&at) || self.is_view(&at) && !of_dir => {
-                Self::closed(&at, "remove")
+            Where::Guarded(spot) if spot.is_closed() || spot.is_view() && !of_dir => {
+                spot.closed("remove")
             }
             Where::Guarded(_) if place.ends_in_slash && !of_dir => {
                 let is_dir = place.stat().is_some_and(|stat| is_dir(&stat));
                 Ruling::Refuse(if is_dir { libc::EISDIR } else { libc::ENOTDIR })
             }
-            Where::Guarded(at) => Ruling::Ask(ToGuard::Remove { at, is_dir: of_dir }),
+            Where::Guarded(spot) => {
+                Ruling::Ask(spot.tree.ask(ToGuard::Remove { at: spot.at, is_dir: of_dir }))
+            }
         }
     }
 
     fn rule_moving(&self, from: &Place, to: &Place, flags: u32) -> Ruling {
-        let Some((from_at, to_at, is_free)) = self.ends(from, to) else { return Ruling::GoOn };
+        let Some(ends) = self.ends(from, to) else { return Ruling::GoOn };
+        let Ends { from: source, to: target, is_free } = ends;
         let Some(stat) = from.stat() else { return Ruling::Refuse(libc::ENOENT) };
+        let tree = source.tree;
         if flags == 0
             && !is_free
-            && !self.is_closed(&from_at)
-            && let Some(content) = self.names.replacement(&from_at.path(), &to_at.path())
+            && !source.is_closed()
+            && let Some(content) = tree.names.replacement(&source.at.path(), &target.at.path())
         {
-            return Ruling::Replace(ToGuard::Replace { from: from_at, to: to_at }, content);
+            let request = ToGuard::Replace { from: source.at, to: target.at };
+            return Ruling::Replace(tree.ask(request), content);
         }
-        for at in [&from_at, &to_at] {
-            if self.is_closed(at) || self.is_view(at) {
-                return Self::closed(at, "rename");
+        for end in [&source, &target] {
+            if end.is_closed() || end.is_view() {
+                return end.closed("rename");
             }
         }
         let back = to.stat().filter(|_| flags & libc::RENAME_EXCHANGE != 0);
-        for (stat, at) in [(Some(&stat), &to_at), (back.as_ref(), &from_at)] {
-            if stat.is_some_and(|stat| self.brings_closed(stat, at)) {
-                return Self::closed(at, "rename");
+        let moves = [(Some(&stat), &source, &target), (back.as_ref(), &target, &source)];
+        for (stat, from, to) in moves {
+            if stat.is_some_and(|stat| from.brings_closed(stat, to)) {
+                return to.closed("rename");
             }
         }
         if is_free {
@@ -199,19 +279,20 @@ impl NameJudge {
         if flags & libc::RENAME_WHITEOUT != 0 {
             return Ruling::Refuse(libc::EINVAL);
         }
-        Ruling::Ask(ToGuard::Rename { from: from_at, to: to_at, flags })
+        Ruling::Ask(tree.ask(ToGuard::Rename { from: source.at, to: target.at, flags }))
     }
 
     fn rule_linking(&self, from: &Place, to: &Place) -> Ruling {
-        let Some((from_at, to_at, is_free)) = self.ends(from, to) else { return Ruling::GoOn };
-        for at in [&from_at, &to_at] {
-            if self.is_closed(at) {
-                return Self::closed(at, "link");
+        let Some(ends) = self.ends(from, to) else { return Ruling::GoOn };
+        let Ends { from: source, to: target, is_free } = ends;
+        for end in [&source, &target] {
+            if end.is_closed() {
+                return end.closed("link");
             }
         }
         let Some(stat) = from.stat() else { return Ruling::Refuse(libc::ENOENT) };
-        if self.brings_closed(&stat, &to_at) {
-            return Self::closed(&to_at, "link");
+        if source.brings_closed(&stat, &target) {
+            return target.closed("link");
         }
         if is_free {
             return Ruling::GoOn;
@@ -225,27 +306,15 @@ impl NameJudge {
         if to.ends_in_slash {
             return Ruling::Refuse(libc::ENOENT);
         }
-        Ruling::Ask(ToGuard::Link { from: from_at, to: to_at })
+        Ruling::Ask(source.tree.ask(ToGuard::Link { from: source.at, to: target.at }))
     }
 
     /// A new name for what a descriptor or a link stands for: the kernel refuses it in a guarded
     /// directory and across mounts, and knows nothing of names.
     fn rule_naming(&self, to: &Place) -> Ruling {
         match self.place(to) {
-            Where::Guarded(at) | Where::Free(at) if self.is_closed(&at) => {
-                Self::closed(&at, "link")
-            }
+            Where::Guarded(spot) | Where::Free(spot) if spot.is_closed() => spot.closed("link"),
             Where::Guarded(_) | Where::Free(_) | Where::Outside => Ruling::GoOn,
         }
-    }
-
-    /// Whether what is in a directory, or where a link leads, would come to lie under closed names.
-    fn brings_closed(&self, stat: &FileStat, to: &At) -> bool {
-        (is_dir(stat) || is_link(stat)) && self.names.standing(&to.path()) == Standing::Leads
-    }
-
-    /// The mount that a free directory lies on: the name under its innermost guarded directory.
-    fn home<'d>(&self, dir: &'d Path) -> Option<&'d Path> {
-        dir.ancestors().take_while(|above| !self.views.contains(*above)).last()
     }
 }

@@ -9,7 +9,7 @@ use crate::identity::Identity;
 use crate::world::Side;
 
 /// Named by the case, so that it does not depend on what the built-in policy lists.
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 12] = [
     "--protect",
     ".editor/tasks.json",
     "--protect",
@@ -18,6 +18,10 @@ const OPTIONS: [&str; 8] = [
     ".ci/flows/**",
     "--protect",
     "mods/*/hook",
+    "--protect",
+    "deep/**/bin/tool",
+    "--protect",
+    "**/plug/main.js",
 ];
 
 #[rustfmt::skip]
@@ -63,12 +67,41 @@ pub(super) fn planted(identity: Identity) -> anyhow::Result<()> {
         (&["mkdir", "mods"], "ok"),
         (&["mkdir", "mods/one"], "ok"),
         (&["create", "mods/one/hook"], "EACCES"),
+        // What a pattern describes with wildcards, brought along in a directory.
+        (&["mkdir", "load"], "ok"),
+        (&["create", "load/hook"], "ok"),
+        (&["rename", "load", "mods/two"], "EACCES"),
+        (&["symlink", "../load", "mods/two"], "EACCES"),
+        (&["exchange", "load", "mods/one"], "EACCES"),
+        (&["mkdir", "mods/two"], "ok"),
+        (&["rename", "load/hook", "mods/two/hook"], "EACCES"),
+        (&["create", "mods/two/other"], "ok"),
+        (&["mkdir", "deep"], "ok"),
+        (&["mkdir", "deep/down"], "ok"),
+        (&["mkdir", "case"], "ok"),
+        (&["mkdir", "case/bin"], "ok"),
+        (&["create", "case/bin/tool"], "ok"),
+        (&["rename", "case", "deep/down/case"], "EACCES"),
+        (&["rename", "case/bin", "deep/down/bin"], "EACCES"),
+        (&["exchange", "deep/down", "case"], "EACCES"),
+        (&["mkdir", "chest"], "ok"),
+        (&["mkdir", "chest/bin"], "ok"),
+        (&["create", "chest/bin/other"], "ok"),
+        (&["mkdir", "deep/up"], "ok"),
+        (&["rename", "chest", "deep/up/chest"], "ok"),
+        (&["rename", "deep/up/chest/bin/other", "deep/up/chest/bin/tool"], "EACCES"),
+        (&["mkdir", "plug-1"], "ok"),
+        (&["create", "plug-1/main.js"], "ok"),
+        (&["rename", "plug-1", "plug"], "EACCES"),
+        (&["mkdir", "plug-3"], "ok"),
+        (&["create", "plug-3/main.js"], "ok"),
+        (&["rename", "plug-3", "plug-2"], "ok"),
     ])?;
     let place = ground.place(Side::Inside);
-    for name in [".editor/tasks.json", ".hooks", ".ci/flows", "mods/one/hook"] {
+    for name in [".editor/tasks.json", ".hooks", ".ci/flows", "mods/one/hook", "mods/two/hook", "plug"] {
         ensure!(!place.join(name).exists(), "{name} is on the host");
     }
-    for name in [".editor/more.json", ".ci/other", "box/tasks.json"] {
+    for name in [".editor/more.json", ".ci/other", "box/tasks.json", "mods/two/other", "plug-2"] {
         ensure!(place.join(name).exists(), "{name} is not on the host");
     }
     Ok(())

@@ -51,6 +51,10 @@ const STEPS: &[&[&str]] = &[
     &["open", "%/dangling", "wronly", "creat", "excl"],
     &["open", "%/l", "wronly", "creat", "nofollow"], &["open", "%/l", "wronly", "creat"],
     &["mknod-with", "%/p", "644", "022"], &["stat", "%/p"], &["mknod-with", "%/p", "644", "022"],
+    // Sockets.
+    &["serve", "%/s"], &["stat", "%/s"], &["serve", "%/s"], &["bind", "%/a"], &["bind", "%/no/s"],
+    &["connect-local", "%/s"], &["rename", "%/s", "%/s2"], &["connect-local", "%/s2"],
+    &["unlink", "%/s2"], &["serve", "%/s"], &["bind", "%/s/"], &["unlink", "%/s"],
     // Through a link to a directory.
     &["symlink", ".", "%/way"], &["create", "%/way/through"], &["stat", "%/through"],
     &["mkdir", "%/way/across"], &["rename", "%/way/through", "%/way/across/in"],
