@@ -103,7 +103,7 @@ fn launch_hint(error: &LaunchError, host: &Host, caller: &Surroundings) -> Optio
     let layer = step.layer();
     let refused = matches!(cause.kind(), io::ErrorKind::PermissionDenied);
     let full = cause.raw_os_error() == Some(28);
-    if *step == Step::Notifications && cause.kind() == io::ErrorKind::ResourceBusy {
+    if *step == Step::Seccomp && cause.kind() == io::ErrorKind::ResourceBusy {
         return Some(
             "another sandbox around this one judges its system calls already, and the kernel lets \
              one do so: start kvro-jail outside of it"

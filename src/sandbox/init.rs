@@ -180,11 +180,10 @@ fn become_agent(
     landlock::restrict(plan).during(|| Step::Landlock)?;
     let has_guard = !plan.guards.is_empty();
     let names = if has_guard { seccomp::Names::Guarded } else { seccomp::Names::Free };
-    let listener = seccomp::install_notifying(names).during(|| Step::Notifications)?;
+    // Last: the filter forbids most of the lines above.
+    let listener = seccomp::install(names).during(|| Step::Seccomp)?;
     channel.send(&FromJail::Listener, &[listener.as_fd()]).during(|| Step::Report)?;
     drop(listener);
-    // Last: the filter forbids most of the lines above.
-    seccomp::install().during(|| Step::Seccomp)?;
     gate.send(&FromAgent::Armed, &[]).during(|| Step::Report)?;
     let Some((ToAgent::Go, _)) = gate.receive().during(|| Step::Report)? else {
         // Nobody wants it any more, and nobody is left to be told.

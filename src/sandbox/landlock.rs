@@ -6,8 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
@@ -16,7 +15,7 @@ use landlock::{
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-use crate::plan::{Mount, Plan, Stretch};
+use crate::plan::{Guarded, Mount, Plan, ShownAs, Stretch};
 use crate::sys;
 
 /// What level `full` insists on: truncation is judged since ABI 3 (Linux 6.2).
@@ -60,12 +59,35 @@ pub(crate) fn restrict(plan: &Plan) -> io::Result<()> {
             | Mount::Symlink { .. } => rules,
         };
     }
+    // What is shown in a guarded directory is allowed by the rule of the tree. The kernel looks for
+    // rules from a file upwards at each open, and one on the way spares the rest of it.
+    for dir in plan.guards.iter().flat_map(writable_directories).take(MOST_ON_THE_WAY) {
+        // What the host took away meanwhile needs none.
+        if let Ok(dir) = open(&dir, OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | PLACE, Mode::empty()) {
+            rules =
+                rules.add_rule(PathBeneath::new(dir, everything())).map_err(io::Error::other)?;
+        }
+    }
     let status = rules.restrict_self().map_err(io::Error::other)?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
     Ok(())
 }
+
+/// The kernel keeps every directory with a rule until the jail ends, deleted or not.
+const MOST_ON_THE_WAY: usize = 256;
+
+/// What a tree shows at launch as it is, by its path in the jail.
+fn writable_directories(guarded: &Guarded) -> impl Iterator<Item = PathBuf> + '_ {
+    let views = guarded.views.iter().filter(|view| view.stretch == Stretch::ReadWrite);
+    views.flat_map(|view| {
+        let shown = view.names.iter().filter(|shown| shown.shown == ShownAs::Open);
+        shown.map(|shown| guarded.root.join(&view.path).join(&shown.name))
+    })
+}
+
+const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
 fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
     let newer = AccessFs::from_all(WANTED) & !AccessFs::from_all(NEEDED);
@@ -96,8 +118,7 @@ fn allow(
     path: &Path,
     access: BitFlags<AccessFs>,
 ) -> io::Result<RulesetCreated> {
-    let place: OwnedFd = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
-    let place = File::from(place);
+    let place = File::from(open(path, PLACE, Mode::empty())?);
     let access =
         if place.metadata()?.is_dir() { access } else { access & AccessFs::from_file(WANTED) };
     rules.add_rule(PathBeneath::new(place, access)).map_err(io::Error::other)

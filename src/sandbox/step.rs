@@ -36,7 +36,6 @@ pub enum Step {
     SetLimits,
     NewSession,
     Landlock,
-    Notifications,
     Seccomp,
     EnterDirectory(#[serde(with = "crate::path_bytes")] PathBuf),
     /// The directory whose names are guarded.
@@ -57,7 +56,7 @@ impl Step {
                 "network_namespace"
             }
             Self::Landlock => "landlock",
-            Self::Notifications | Self::Seccomp => "seccomp",
+            Self::Seccomp => "seccomp",
             Self::SetLimits => "resources",
             Self::OpenTree(_)
             | Self::NewRoot
@@ -109,7 +108,6 @@ impl fmt::Display for Step {
             Self::SetLimits => f.write_str("set the resource limits"),
             Self::NewSession => f.write_str("start a session for the agent"),
             Self::Landlock => f.write_str("apply Landlock"),
-            Self::Notifications => f.write_str("install the notifying seccomp filter"),
             Self::Seccomp => f.write_str("install the seccomp filter"),
             Self::EnterDirectory(path) => write!(f, "enter {}", path.display()),
             Self::Guard(path) => write!(f, "guard the names in {}", path.display()),

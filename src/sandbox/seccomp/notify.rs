@@ -1,60 +1,8 @@
-//! The filters that seccompiler cannot express: entry points, unknown calls, and notifications.
+//! The calls that wait for the supervisor.
 
-use std::io;
-use std::mem::offset_of;
-use std::os::fd::OwnedFd;
-
-use super::table::FIRST_UNKNOWN;
-use crate::sys;
-
-// From include/uapi/linux/bpf_common.h.
-const LOAD: u16 = 0x20;
-const EQUAL: u16 = 0x15;
-const AT_LEAST: u16 = 0x35;
-const ANY_OF: u16 = 0x45;
-pub(super) const RETURN: u16 = 0x06;
-
-// From include/uapi/linux/audit.h.
-#[cfg(target_arch = "x86_64")]
-const NATIVE: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const NATIVE: u32 = 0xc000_00b7;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("the system call tables of this architecture are not known");
-
-const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
-const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
-
-const fn refuse(errno: i32) -> u32 {
-    libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
-}
-
-const fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code, jt, jf, k }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a struct of 64 bytes")]
-const fn load(offset: usize) -> libc::sock_filter {
-    instruction(LOAD, 0, 0, offset as u32)
-}
-
-/// Refuses every call through a foreign entry point (32-bit and x32) and every call that is newer
-/// than the table, so that nothing is allowed only because nobody knew it.
-///
-/// x32 calls carry bit 30, and thus lie above every known number.
-pub(super) fn install_entry_points() -> io::Result<()> {
-    // Defence::SeccompEntryPoints: kernel::agent_cannot_call_a_number_of_a_later_kernel.
-    let filter = [
-        load(offset_of!(libc::seccomp_data, arch)),
-        instruction(EQUAL, 1, 0, NATIVE),
-        instruction(RETURN, 0, 0, refuse(libc::ENOSYS)),
-        load(offset_of!(libc::seccomp_data, nr)),
-        instruction(AT_LEAST, 0, 1, FIRST_UNKNOWN),
-        instruction(RETURN, 0, 0, refuse(libc::ENOSYS)),
-        instruction(RETURN, 0, 0, ALLOW),
-    ];
-    sys::install_filter(&filter)
-}
+use super::bpf::{
+    ALLOW, NATIVE, NOTIFY, Step, answer, any_of, equal, load_arch, load_argument, load_call,
+};
 
 /// What the supervisor does with a call that waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +83,7 @@ const NAMING: &[Waits] = &[
 ];
 
 /// The flags of open(2) without which it only looks.
-const WRITING: u32 =
+pub(super) const WRITING: u32 =
     (libc::O_CREAT | libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC).cast_unsigned();
 
 // From arch/x86/include/uapi/asm/prctl.h.
@@ -157,70 +105,53 @@ pub(crate) enum Names {
     Free,
 }
 
-/// Lets some calls wait for the supervisor; returns where they arrive.
-pub(crate) fn install_notifying(names: Names) -> io::Result<OwnedFd> {
-    sys::install_with_listener(&notifying(names).map_err(io::Error::other)?)
-}
-
-fn notifying(names: Names) -> Result<Vec<libc::sock_filter>, std::num::TryFromIntError> {
+/// The filter that lets some calls wait.
+pub(super) fn notifying(names: Names) -> Result<Vec<Step>, std::num::TryFromIntError> {
     let naming = match names {
         Names::Guarded => NAMING,
         Names::Free => &[],
     };
-    // The lower half, on machines that count from the little end.
-    let argument = |at: usize| load(offset_of!(libc::seccomp_data, args) + at * size_of::<u64>());
     let mut filter = vec![
-        load(offset_of!(libc::seccomp_data, arch)),
-        // The other filters refuse what comes by a foreign entry point.
-        instruction(EQUAL, 1, 0, NATIVE),
-        instruction(RETURN, 0, 0, ALLOW),
-        load(offset_of!(libc::seccomp_data, nr)),
+        load_arch(),
+        // What comes by a foreign entry point is refused elsewhere.
+        equal(NATIVE, 1, 0),
+        answer(ALLOW),
+        load_call(),
     ];
     for (call, which, _) in ALWAYS.iter().chain(naming) {
         let call = u32::try_from(*call)?;
         // Each test leads to the next line, which waits, or over it.
         let test = match *which {
             Which::All => None,
-            Which::With(value) => Some([argument(0), instruction(EQUAL, 0, 1, value)]),
-            Which::Without(value) => Some([argument(0), instruction(EQUAL, 1, 0, value)]),
-            Which::Writing(at) => Some([argument(at), instruction(ANY_OF, 0, 1, WRITING)]),
+            Which::With(value) => Some([load_argument(0), equal(value, 0, 1)]),
+            Which::Without(value) => Some([load_argument(0), equal(value, 1, 0)]),
+            Which::Writing(at) => Some([load_argument(at), any_of(WRITING, 0, 1)]),
         };
         match test {
-            None => filter.push(instruction(EQUAL, 0, 1, call)),
+            None => filter.push(equal(call, 0, 1)),
             Some(test) => {
-                filter.push(instruction(EQUAL, 0, 4, call));
+                filter.push(equal(call, 0, 4));
                 filter.extend(test);
             }
         }
-        filter.push(instruction(RETURN, 0, 0, NOTIFY));
+        filter.push(answer(NOTIFY));
         if *which != Which::All {
-            filter.push(instruction(RETURN, 0, 0, ALLOW));
+            filter.push(answer(ALLOW));
         }
     }
-    filter.push(instruction(RETURN, 0, 0, ALLOW));
+    filter.push(answer(ALLOW));
     Ok(filter)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::bpf::{Seen, run};
     use super::*;
 
-    /// Runs the filter as the kernel does; every argument is `arg`.
-    fn answer(names: Names, arch: u32, call: libc::c_long, arg: u32) -> u32 {
-        let (filter, mut at, mut loaded) = (notifying(names).unwrap(), 0, 0);
-        loop {
-            let step = filter[at];
-            at += 1;
-            match step.code {
-                LOAD if step.k == 4 => loaded = arch,
-                LOAD if step.k == 0 => loaded = u32::try_from(call).unwrap(),
-                LOAD => loaded = arg,
-                EQUAL if loaded == step.k => at += usize::from(step.jt),
-                ANY_OF if loaded & step.k != 0 => at += usize::from(step.jt),
-                EQUAL | ANY_OF => at += usize::from(step.jf),
-                _ => return step.k,
-            }
-        }
+    /// Every argument is `arg`.
+    fn said(names: Names, arch: u32, call: libc::c_long, arg: u32) -> u32 {
+        let call = u32::try_from(call).unwrap();
+        run(&notifying(names).unwrap(), Seen { arch, call, args: [arg; 6] })
     }
 
     fn waits(names: Names, call: libc::c_long, arg: u32) -> bool {
@@ -242,8 +173,8 @@ mod tests {
             for arg in [0, 1, 0x1002, create, directory, u32::MAX] {
                 for names in [Names::Guarded, Names::Free] {
                     let expected = if waits(names, call, arg) { NOTIFY } else { ALLOW };
-                    assert_eq!(answer(names, NATIVE, call, arg), expected, "call {call}, {arg}");
-                    assert_eq!(answer(names, 0x4000_0003, call, arg), ALLOW, "foreign {call}");
+                    assert_eq!(said(names, NATIVE, call, arg), expected, "call {call}, {arg}");
+                    assert_eq!(said(names, 0x4000_0003, call, arg), ALLOW, "foreign {call}");
                 }
             }
         }
@@ -253,7 +184,7 @@ mod tests {
     fn an_open_that_only_looks_does_not_wait() {
         for flags in [libc::O_RDONLY, libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC] {
             let flags = flags.cast_unsigned();
-            assert_eq!(answer(Names::Guarded, NATIVE, libc::SYS_openat, flags), ALLOW);
+            assert_eq!(said(Names::Guarded, NATIVE, libc::SYS_openat, flags), ALLOW);
         }
     }
 }

@@ -16,9 +16,7 @@ pub(crate) use mount::{
     Access, MountAttributes, attach, attach_beneath, clone_tree, idmap, new_filesystem, open_path,
     open_tree, pivot_here, set_attributes, set_own_attributes,
 };
-pub(crate) use notify::{
-    Notification, Notifier, Verdict, install_filter, install_with_listener, landlock_abi,
-};
+pub(crate) use notify::{Notification, Notifier, Verdict, install_with_listener, landlock_abi};
 pub(crate) use packet::{attach_filter, receive_everything};
 pub(crate) use process::{
     Born, clone_with_namespaces, end_at_closed_pipe, exit_now, foreign_descriptor, fork, has_pid,

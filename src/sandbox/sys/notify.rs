@@ -23,27 +23,18 @@ pub(crate) fn install_with_listener(filter: &[libc::sock_filter]) -> io::Result<
     // signal would be performed twice.
     let flags =
         libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    owned(install(filter, flags)?)
-}
-
-/// Installs `filter` on the calling thread. The caller must have set `no_new_privs`.
-pub(crate) fn install_filter(filter: &[libc::sock_filter]) -> io::Result<()> {
-    install(filter, 0).map(drop)
-}
-
-fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // SAFETY: `program` points into `filter`, which outlives the call, and the kernel copies the
     // instructions before it returns; it never writes to them.
-    check(unsafe {
+    owned(check(unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
             flags,
             std::ptr::from_ref(&program),
         )
-    })
+    })?)
 }
 
 /// The kernel's Landlock version (landlock(7)).
