@@ -12,7 +12,7 @@ use kvro_ledger::{Clock, Event, Ledger, Recorder, Redactions, RunId, StateDir};
 
 use super::*;
 use crate::policy::{Cover, Entry, FileRules, GlobList};
-use crate::workspace::{real_path, scan};
+use crate::workspace::{AccountConfig, real_path, scan};
 
 /// A run between its launch and its end.
 struct Run {
@@ -56,7 +56,7 @@ impl Run {
         let run: RunId = "20261130-161200-000001".parse().unwrap();
         let ledger =
             Ledger::open(&state, run.clone(), Clock::system(), Redactions::none()).unwrap();
-        let survey = scan(&work, &rules()).unwrap();
+        let survey = scan(&work, &rules(), &AccountConfig::default()).unwrap();
         let dead = Process::dead();
         Launch::keep(&state, &run, &work, &rules(), &survey, &BTreeSet::new(), dead).unwrap();
         Self { root, state, run, _ledger: ledger }

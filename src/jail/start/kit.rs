@@ -12,7 +12,7 @@ use super::door::{self, ExtraCa};
 use crate::plan::{Bundle, Guarding, masks};
 use crate::policy::Loaded;
 use crate::surroundings::Surroundings;
-use crate::workspace::{HomeView, Survey, probe, scan};
+use crate::workspace::{AccountConfig, HomeView, Survey, probe, scan};
 
 /// What was looked up and made for one run.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ impl Kit {
         let net = &loaded.policy.net;
         thread::scope(|scope| {
             let files = &loaded.policy.files;
-            let scanning = scope.spawn(move || scan(workspace, files));
+            let account = AccountConfig::read(surroundings);
+            let scanning = scope.spawn(move || scan(workspace, files, &account));
             let granted: Vec<&Path> =
                 files.read.iter().chain(&files.write).map(|entry| entry.value.as_path()).collect();
             let view = probe(surroundings, &loaded.profile, workspace, &granted, command);

@@ -1,4 +1,4 @@
-//! Which directories the repositories at launch name as the place of their hooks.
+//! Which directories the repositories at launch have as the place of their hooks.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,60 +12,111 @@ use nix::fcntl::OFlag;
 
 use crate::git;
 use crate::policy::lexical;
+use crate::surroundings::Surroundings;
 
 /// More than any configuration has; what is longer is not read.
 const LARGEST: u64 = 1 << 20;
 
-/// What `core.hooksPath` of each repository in `git_dirs` leads to, as far as that is below
-/// `workspace`. Relative to it.
-pub(super) fn hooks_paths(workspace: &Path, git_dirs: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+/// Configuration that git reads before a repository's own (git-config(1)).
+#[derive(Debug, Clone, Default)]
+pub struct AccountConfig {
+    /// What `~/` stands for in a path.
+    home: PathBuf,
+    /// `core.hooksPath` of the machine and of the user, as written.
+    hooks: Vec<PathBuf>,
+}
+
+impl AccountConfig {
+    /// Reads what the caller's git would.
+    #[must_use]
+    pub fn read(surroundings: &Surroundings) -> Self {
+        let home = surroundings.home.clone();
+        let files = [
+            surroundings.etc.join("gitconfig"),
+            surroundings.config_home.join("git/config"),
+            home.join(".gitconfig"),
+        ];
+        let hooks = files.iter().flat_map(|file| Named::by(file, &home).hooks).collect();
+        Self { home, hooks }
+    }
+}
+
+/// What `core.hooksPath` leads to for each repository in `git_dirs`, by its own configuration or by
+/// the account's, as far as that is below `workspace`. Relative to it.
+pub(super) fn hooks_paths(
+    workspace: &Path,
+    git_dirs: &BTreeSet<PathBuf>,
+    account: &AccountConfig,
+) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for git_dir in git_dirs {
-        let (paths, worktree) = named_by(&workspace.join(git_dir));
-        if paths.is_empty() {
-            continue;
-        }
         let own = workspace.join(git_dir);
+        let files = ["config", "config.worktree"].map(|name| own.join(name));
+        let [config, of_worktree] = files.map(|file| Named::by(&file, &account.home));
+        let paths = [&account.hooks, &config.hooks, &of_worktree.hooks].into_iter().flatten();
         // Hooks of a working tree run at its root, and so a relative path counts from there.
         let is_beside = git_dir.file_name() == Some(OsStr::new(".git"));
-        let tree = worktree.map(|tree| own.join(tree));
+        let tree = of_worktree.worktree.or(config.worktree).map(|tree| own.join(tree));
         let tree = tree.or_else(|| own.parent().filter(|_| is_beside).map(Path::to_owned));
         let mut roots = vec![tree.unwrap_or_else(|| own.clone())];
         roots.extend(linked_worktrees(&own));
-        for (root, path) in roots.iter().flat_map(|root| paths.iter().map(move |p| (root, p))) {
-            let place = lexical(&root.join(path));
-            let Ok(below) = place.strip_prefix(workspace) else { continue };
-            // husky's own scripts lie in `_` and run those beside it.
-            let below = match (below.file_name(), below.parent()) {
-                (Some(name), Some(above)) if name == "_" => above,
-                _ => below,
-            };
-            // With the repository itself in it, nobody could work there.
-            if !git_dir.starts_with(below) {
-                found.insert(below.to_owned());
-            }
+        for path in paths {
+            let places = roots.iter().map(|root| lexical(&root.join(path)));
+            found.extend(places.filter_map(|place| protectable(&place, workspace, git_dir)));
         }
     }
     found
 }
 
-/// Every `core.hooksPath` in the configuration of `git_dir`, and its `core.worktree`.
-fn named_by(git_dir: &Path) -> (Vec<PathBuf>, Option<PathBuf>) {
-    let (mut paths, mut worktree) = (Vec::new(), None);
-    for name in ["config", "config.worktree"] {
-        let text = read_small(&git_dir.join(name)).unwrap_or_default();
+/// The directory of hooks `place`, relative to `workspace`, if it can be protected.
+fn protectable(place: &Path, workspace: &Path, git_dir: &Path) -> Option<PathBuf> {
+    let below = place.strip_prefix(workspace).ok()?;
+    // husky's own scripts lie in `_` and run those beside it.
+    let below = match (below.file_name(), below.parent()) {
+        (Some(name), Some(above)) if name == "_" => above,
+        _ => below,
+    };
+    // With the repository itself in it, nobody could work there.
+    (!git_dir.starts_with(below)).then(|| below.to_owned())
+}
+
+/// What a configuration says, with all that it includes: whether a condition holds is not asked.
+#[derive(Debug, Default)]
+struct Named {
+    hooks: Vec<PathBuf>,
+    worktree: Option<PathBuf>,
+}
+
+impl Named {
+    fn by(file: &Path, home: &Path) -> Self {
+        let mut named = Self::default();
+        named.take(file, home, MOST_INCLUDED);
+        named
+    }
+
+    fn take(&mut self, file: &Path, home: &Path, deeper: usize) {
+        let text = read_small(file).unwrap_or_default();
         for variable in git::parse(&text).unwrap_or_default() {
-            let path = variable.value.filter(|value| !value.is_empty());
-            let path = path.map(|value| PathBuf::from(OsStr::from_bytes(&value)));
-            match (variable.key.to_string().as_str(), path) {
-                ("core.hookspath", Some(path)) => paths.push(path),
-                ("core.worktree", Some(path)) => worktree = Some(path),
+            let Some(value) = variable.value.filter(|value| !value.is_empty()) else { continue };
+            let path = match value.strip_prefix(b"~/") {
+                Some(below) => home.join(OsStr::from_bytes(below)),
+                None => PathBuf::from(OsStr::from_bytes(&value)),
+            };
+            match variable.key.to_string().as_str() {
+                "core.hookspath" => self.hooks.push(path),
+                "core.worktree" => self.worktree = Some(path),
+                key if key.starts_with("include") && key.ends_with(".path") && deeper > 0 => {
+                    let beside = file.parent().unwrap_or(Path::new("/"));
+                    self.take(&beside.join(path), home, deeper - 1);
+                }
                 _ => {}
             }
         }
     }
-    (paths, worktree)
 }
+
+/// git itself follows so many includes.
+const MOST_INCLUDED: usize = 10;
 
 /// The roots of the working trees that are linked to `git_dir`.
 fn linked_worktrees(git_dir: &Path) -> Vec<PathBuf> {

@@ -14,7 +14,7 @@ mod walk;
 mod tests;
 
 pub use home::{HomeView, SYSTEM_TREES, Settings, Shown, probe};
-pub use hooks::read_small;
+pub use hooks::{AccountConfig, read_small};
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
 pub use scan::{

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::hooks::hooks_paths;
+use super::hooks::{AccountConfig, hooks_paths};
 use super::real::real_path;
 use super::sights::Sights;
 use super::walk::{FEW, Kind, Next, Unreadable, walk};
@@ -54,8 +54,12 @@ pub struct Survey {
 }
 
 /// Walks `workspace`, a path without links.
-pub fn scan(workspace: &Path, files: &FileRules) -> Result<Survey, ScanError> {
-    scan_alone(FEW, workspace, files)
+pub fn scan(
+    workspace: &Path,
+    files: &FileRules,
+    account: &AccountConfig,
+) -> Result<Survey, ScanError> {
+    scan_alone(FEW, workspace, files, account)
 }
 
 /// [`scan`], on this thread up to `few` names.
@@ -63,6 +67,7 @@ pub(super) fn scan_alone(
     few: usize,
     workspace: &Path,
     files: &FileRules,
+    account: &AccountConfig,
 ) -> Result<Survey, ScanError> {
     let mut seen = look(few, workspace, workspace, files, |_| {})?;
     seen.sights.settle(workspace);
@@ -77,7 +82,7 @@ pub(super) fn scan_alone(
             _ => return Err(ScanError { path, cause }),
         }
     }
-    let hooks = hooks_paths(workspace, &seen.sights.git_dirs);
+    let hooks = hooks_paths(workspace, &seen.sights.git_dirs, account);
     let mut rules = files.in_repositories(&seen.sights.git_dirs);
     rules.protect.add(hooks.iter().filter_map(|dir| Entry::hooks_path(dir)).collect());
     add_in_repositories(workspace, files, &rules, &hooks, &mut seen);

@@ -88,9 +88,10 @@ impl Host {
 
     fn survey(&self, fs_lines: &str) -> Survey {
         let (workspace, rules) = (&self.surroundings.cwd, self.rules(fs_lines));
-        let alone = scan::scan_alone(usize::MAX, workspace, &rules).unwrap();
+        let account = AccountConfig::read(&self.surroundings);
+        let alone = scan::scan_alone(usize::MAX, workspace, &rules, &account).unwrap();
         // With more than a few names the walk is another one.
-        assert_eq!(scan::scan_alone(0, workspace, &rules).unwrap(), alone);
+        assert_eq!(scan::scan_alone(0, workspace, &rules, &account).unwrap(), alone);
         alone
     }
 }
@@ -374,7 +375,8 @@ fn a_workspace_without_matches_has_none() {
     host.write("work/src/main.rs", "x");
     assert_eq!(host.scan("hide = [\"**/.env\"]\nprotect = [\"infra/**\"]"), Matches::default());
     for few in [0, 1] {
-        let nowhere = scan::scan_alone(few, Path::new("/nowhere/at/all"), &FileRules::default());
+        let (nowhere, account) = (Path::new("/nowhere/at/all"), AccountConfig::default());
+        let nowhere = scan::scan_alone(few, nowhere, &FileRules::default(), &account);
         assert!(nowhere.is_err_and(|error| error.to_string().contains("/nowhere/at/all")));
     }
 }
@@ -449,6 +451,29 @@ fn the_directory_that_holds_the_hooks_is_protected() {
         assert!(covers(path), "{path}");
     }
     for path in ["tools/x", "web/x", "all/x", "elsewhere/x", "h/x"] {
+        assert!(!covers(path), "{path}");
+    }
+}
+
+#[test]
+fn hooks_that_the_account_names_are_protected_in_each_repository() {
+    let host = Host::new();
+    for name in [".git", "web/.git"] {
+        host.write(&format!("work/{name}/HEAD"), "x");
+        host.write(&format!("work/{name}/objects/x"), "x");
+    }
+    host.write("work/.git/config", "[include]\npath = more\n[core]\nbare = false\n");
+    host.write("work/.git/more", "[core]\nhooksPath = by-include\n[include]\npath = more\n");
+    host.write(".gitconfig", "[includeIf \"gitdir:~/\"]\npath = ~/work.inc\n");
+    host.write("work.inc", "[core]\nhooksPath = .githooks\n");
+    host.write(".config/git/config", "[core]\nhooksPath = ~/work/shared/hooks\n");
+    host.write("../etc/gitconfig", "[core]\nhooksPath = /usr/share/hooks\n");
+    let survey = host.survey("protect = []");
+    let covers = |path: &str| survey.files.protect.covers(Path::new(path)).is_some();
+    for path in [".githooks/x", "web/.githooks/x", "by-include/x", "shared/hooks/x"] {
+        assert!(covers(path), "{path}");
+    }
+    for path in ["web/by-include/x", "shared/x", "web/shared/hooks/x", "usr/share/hooks/x"] {
         assert!(!covers(path), "{path}");
     }
 }
