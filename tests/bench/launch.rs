@@ -5,13 +5,15 @@
 //! it does for `kvro-jail -- true`.
 
 mod figures;
+mod pairs;
 mod place;
 
 use std::io::{self, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use figures::{median, millis};
+use figures::millis;
+use pairs::Pairs;
 use place::Place;
 
 const PAIRS: usize = 60;
@@ -55,15 +57,11 @@ fn main() -> io::Result<()> {
         time(ours())?;
         time(theirs())?;
     }
-    let mut pairs = Vec::new();
+    let mut pairs = Pairs::default();
     for _ in 0..PAIRS {
-        pairs.push((time(ours())?, time(theirs())?));
+        pairs.add(millis(time(ours())?), millis(time(theirs())?));
     }
-    let own = median(pairs.iter().map(|(own, _)| millis(*own)));
-    let other = median(pairs.iter().map(|(_, other)| millis(*other)));
-    let ratio = median(pairs.iter().map(|(own, other)| own.as_secs_f64() / other.as_secs_f64()));
-    let line = format!("kvro-jail {own:.2} ms, bubblewrap {other:.2} ms, ratio {ratio:.2}");
-    writeln!(io::stdout(), "{line} ({PAIRS} pairs)")
+    writeln!(io::stdout(), "a launch, beside bubblewrap's: {pairs}")
 }
 
 fn time(mut command: Command) -> io::Result<Duration> {

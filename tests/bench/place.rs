@@ -38,13 +38,15 @@ impl Place {
     /// Any program in the workspace, with an environment by list.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = new_command(program.as_ref());
-        command.env_clear().env("HOME", self.path("home")).env("PATH", "/usr/bin:/bin");
+        command.env_clear().env("HOME", self.path("home")).env("PATH", PATH);
         command.current_dir(self.path("home/work")).stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 }
 
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 #[expect(clippy::disallowed_methods, reason = "a benchmark starts what it times")]
-fn new_command(program: &OsStr) -> Command {
+pub(crate) fn new_command(program: &OsStr) -> Command {
     Command::new(program)
 }
