@@ -158,7 +158,7 @@ fn explain_names_the_decision_and_the_rule_behind_it() {
         (
             "explain env DISABLE_AUTOUPDATER -P claude",
             "DISABLE_AUTOUPDATER is set to \"1\"\n  \
-             by `DISABLE_AUTOUPDATER` in profile:claude:38\n  \
+             by `DISABLE_AUTOUPDATER` in profile:claude:41\n  \
              The program is read-only inside.\n",
         ),
     ] {

@@ -88,6 +88,7 @@ fn kept(entry: &Entry<Keep>) -> Value {
         "value": entry.value.path.to_string(),
         "why": entry.why.as_deref(),
         "protect": entries(&entry.value.protect, |pattern| json!(pattern.to_string())),
+        "watch": entries(&entry.value.watch, |key| json!(key.to_string())),
     })
 }
 

@@ -58,7 +58,8 @@ impl Kindred {
 impl After<'_> {
     /// Everything but files that say who runs them, which the walk itself found.
     pub(super) fn alerts(self) -> Vec<AlertRaised> {
-        let kinds = [self.repositories(), self.rebases(), self.pointers(), self.links()];
+        let kinds =
+            [self.repositories(), self.rebases(), self.pointers(), self.links(), self.settings()];
         kinds.into_iter().flat_map(Kindred::into_alerts).collect()
     }
 
@@ -173,6 +174,23 @@ impl After<'_> {
         let target = OsStr::from_bytes(target.trim_ascii());
         let target = lexical(&from.parent().unwrap_or(self.workspace).join(target));
         !target.starts_with(self.workspace)
+    }
+
+    /// What kept files say now that others would run.
+    fn settings(self) -> Kindred {
+        let mut kindred = Kindred::new("settings_name_programs");
+        for (file, known) in &self.launch.settings {
+            let file = file.0.as_path();
+            match known.new_in(file) {
+                Ok(new) => {
+                    for (way, what) in new {
+                        kindred.add(format!("{}: {way} = {}", shown(file), shortened(&what)));
+                    }
+                }
+                Err(error) => kindred.add(format!("{} cannot be judged: {error}", shown(file))),
+            }
+        }
+        kindred
     }
 
     fn links(self) -> Kindred {

@@ -16,13 +16,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::identity::{Identity, Process, Raw};
+use super::settings::Settings;
 use crate::git;
 use crate::policy::{Cover, Entry, FileRules, GlobError, GlobList, PathGlob};
-use crate::workspace::{Kind, Match, Survey, read_small};
+use crate::workspace::{Kind, Match, Survey, Watched, read_small};
 
 pub(super) const NAME: &str = "launch";
 /// What the file begins with: another version would be another format.
-const MAGIC: &[u8] = b"kvro-launch 1\n";
+const MAGIC: &[u8] = b"kvro-launch 2\n";
 /// Larger files are known by size and time.
 const HASHED: u64 = 64 << 10;
 /// A record is no larger than this, whatever a workspace holds.
@@ -66,6 +67,8 @@ pub struct Launch {
     pub(super) links: BTreeMap<Raw, Raw>,
     /// The commands in plans of rebases.
     pub(super) todos: BTreeMap<Raw, Vec<String>>,
+    /// Kept files of the agent's, outside of the workspace.
+    pub(super) settings: BTreeMap<Raw, Settings>,
 }
 
 /// Something at a name that the policy closes.
@@ -117,23 +120,27 @@ impl Content {
     }
 }
 
+/// What there is before the agent runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Before<'b> {
+    pub workspace: &'b Path,
+    /// The policy's own rules.
+    pub files: &'b FileRules,
+    /// What was found in the workspace under them.
+    pub survey: &'b Survey,
+    /// The guarded directories, relative to the workspace.
+    pub guarded: &'b BTreeSet<PathBuf>,
+    pub watched: &'b [Watched],
+    pub pid_1: Process,
+}
+
 impl Launch {
-    /// Writes down what `survey` found in `workspace` under `files`, the policy's own rules, and
-    /// makes it durable beside the ledger of `run`.
-    pub fn keep(
-        state: &StateDir,
-        run: &RunId,
-        workspace: &Path,
-        files: &FileRules,
-        survey: &Survey,
-        guarded: &BTreeSet<PathBuf>,
-        pid_1: Process,
-    ) -> Result<(), RecordError> {
+    /// Writes down what is there, and makes it durable beside the ledger of `run`.
+    pub fn keep(state: &StateDir, run: &RunId, before: Before<'_>) -> Result<(), RecordError> {
         let mut file = state.create_beside(run, NAME).map_err(RecordError::State)?;
         // The kernel stamps the workspace's files by the same clock.
         let stamp = file.metadata().map_err(RecordError::File)?;
-        let mut launch =
-            Self::look(workspace, files, survey, guarded, pid_1).map_err(RecordError::Look)?;
+        let mut launch = Self::look(before).map_err(RecordError::Look)?;
         launch.taken = (stamp.ctime(), stamp.ctime_nsec());
         let words = postcard::to_stdvec(&launch)
             .map_err(|error| RecordError::File(io::Error::other(error)))?;
@@ -141,13 +148,8 @@ impl Launch {
         written.and_then(|()| file.sync_data()).map_err(RecordError::File)
     }
 
-    pub(super) fn look(
-        workspace: &Path,
-        files: &FileRules,
-        survey: &Survey,
-        guarded: &BTreeSet<PathBuf>,
-        pid_1: Process,
-    ) -> io::Result<Self> {
+    fn look(before: Before<'_>) -> io::Result<Self> {
+        let Before { workspace, files, survey, guarded, watched, pid_1 } = before;
         let identity = |path: &Path| {
             let metadata = fs::symlink_metadata(workspace.join(path)).ok()?;
             Some((Raw::from(path), Identity::of(&metadata)))
@@ -183,6 +185,10 @@ impl Launch {
             pointers: sights.pointers.iter().filter_map(pointer).collect(),
             links: sights.links.iter().map(link).collect(),
             todos: sights.git_dirs.iter().filter_map(todo).collect(),
+            settings: watched
+                .iter()
+                .map(|one| (Raw::from(one.file.from.as_path()), Settings::of(one)))
+                .collect(),
             names,
         })
     }

@@ -13,10 +13,11 @@ mod launch;
 mod moves;
 mod quarantine;
 mod reopen;
+mod settings;
 
 #[cfg(test)]
 mod tests;
 
 pub use exit::{Keep, Left, forget, inspect, inspect_dead};
 pub use identity::{Identity, Process, Raw};
-pub use launch::{Launch, RecordError};
+pub use launch::{Before, Launch, RecordError};

@@ -12,7 +12,7 @@ use kvro_ledger::{Clock, Event, Ledger, Recorder, Redactions, RunId, StateDir};
 
 use super::*;
 use crate::policy::{Cover, Entry, FileRules, GlobList};
-use crate::workspace::{AccountConfig, real_path, scan};
+use crate::workspace::{AccountConfig, Shown, Watched, real_path, scan};
 
 /// A run between its launch and its end.
 struct Run {
@@ -58,7 +58,18 @@ impl Run {
             Ledger::open(&state, run.clone(), Clock::system(), Redactions::none()).unwrap();
         let survey = scan(&work, &rules(), &AccountConfig::default()).unwrap();
         let dead = Process::dead();
-        Launch::keep(&state, &run, &work, &rules(), &survey, &BTreeSet::new(), dead).unwrap();
+        let file = real_path(root.path()).unwrap().join("state.json");
+        let keys = ["servers.*", "projects.*.servers.*"].map(|key| key.parse().unwrap());
+        let file = Shown { at: file.clone(), from: file };
+        let before = Before {
+            workspace: &work,
+            files: &rules(),
+            survey: &survey,
+            guarded: &BTreeSet::new(),
+            watched: &[Watched { file, keys: keys.into() }],
+            pid_1: dead,
+        };
+        Launch::keep(&state, &run, before).unwrap();
         Self { root, state, run, _ledger: ledger }
     }
 
@@ -359,4 +370,33 @@ fn a_torn_record_is_said_and_a_missing_one_is_none() {
     forget(&run.state, &run.run).unwrap();
     assert_eq!(inspect(&run.state, &run.run), Left::default());
     forget(&run.state, &run.run).unwrap();
+}
+
+#[test]
+fn programs_that_are_new_in_a_kept_file_are_told() {
+    let state = |servers: &str, more: &str| {
+        format!(
+            "{{\"servers\": {{{servers}}}, \"projects\": {{\"/w\": {{\"servers\": {{{more}}}}}}}}}"
+        )
+    };
+    let file = |work: &Path| work.parent().unwrap().join("state.json");
+    let mine = "\"mine\": {\"command\": \"a\"}";
+    let run = Run::after(|work| fs::write(file(work), state(mine, "")).unwrap());
+    let path = file(run.work("x").parent().unwrap());
+    assert_eq!(run.told(), []);
+    // What is not about programs may change, and what was there may go.
+    fs::write(&path, "{\"theme\": \"dark\"}").unwrap();
+    assert_eq!(run.told(), []);
+    let other = "\"mine\": {\"command\": \"b\"}";
+    fs::write(&path, state(other, "\"new\": \"c\"")).unwrap();
+    let (what, path_text) = ("settings_name_programs", path.display());
+    let told = |way: &str| alert(what, format!("{path_text}: {way}"));
+    let by_project = "projects.\"/w\".servers.new = \"c\"";
+    let all = [told(by_project), told("servers.mine = {\"command\":\"b\"}")];
+    assert_eq!(run.told(), all);
+    fs::write(&path, "{\"servers\": ").unwrap();
+    assert_eq!(run.told()[0].0, what);
+    fs::remove_file(&path).unwrap();
+    symlink("/etc/passwd", &path).unwrap();
+    assert!(run.told()[0].1.contains("cannot be judged"), "{:?}", run.told());
 }

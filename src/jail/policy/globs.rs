@@ -309,10 +309,6 @@ impl Cover {
         Self { lists }
     }
 
-    pub(crate) fn says_something(&self) -> bool {
-        self.patterns().next().is_some()
-    }
-
     /// Covers what `list` says as well.
     pub(crate) fn add(&mut self, list: GlobList) {
         self.lists.push(list);

@@ -35,7 +35,9 @@ pub use load::{Loaded, PROJECT_FILE, asked_beyond, asked_in_vain, check, find_pr
 pub use meet::Widening;
 pub use names::{NameError, NameList, NamePattern, Variable};
 pub use overlay::{EnvWord, Overlay, PolicyChoice};
-pub use profile::{CleanFile, HomePath, Keep, Moved, Profile, Profiles, builtin_profile};
+pub use profile::{
+    CleanFile, EmptyKey, HomePath, Keep, KeyPath, Moved, Profile, Profiles, builtin_profile,
+};
 pub use reader::lexical;
 pub use rules::{
     EnvRules, FileRules, InferenceServer, Level, NetMode, NetRules, Policy, PriceRow, Redirect,

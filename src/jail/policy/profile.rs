@@ -5,9 +5,11 @@
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use kvro_proxy::{HostPattern, ServerName};
+use serde::{Deserialize, Serialize};
 
 use super::builtin;
 use super::entry::Entry;
@@ -61,7 +63,33 @@ pub struct Keep {
     pub path: HomePath,
     /// Relative to `path`: readable, never writable or creatable.
     pub protect: GlobList,
+    /// Where the JSON file `path` names programs.
+    pub watch: Vec<Entry<KeyPath>>,
 }
+
+/// The way to something in a JSON document: names of members, of which `*` is any, with dots
+/// between.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyPath(String);
+
+impl KeyPath {
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        self.0.split('.')
+    }
+}
+
+impl FromStr for KeyPath {
+    type Err = EmptyKey;
+
+    fn from_str(text: &str) -> Result<Self, EmptyKey> {
+        if text.split('.').any(str::is_empty) { Err(EmptyKey) } else { Ok(Self(text.to_owned())) }
+    }
+}
+
+/// A text that leads nowhere in a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a name between dots is empty")]
+pub struct EmptyKey;
 
 /// A file that is only shown when none of `unless` stands in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,9 +241,10 @@ fn kept(value: Value<'_>) -> Result<Entry<Keep>, PolicyError> {
     let mut table = value.section("this entry".to_owned())?;
     let path = home_path(&table.required("value")?)?;
     let protect = many(&mut table, "protect", |v| v.parsed(Mistake::Glob))?.unwrap_or_default();
+    let watch = many(&mut table, "watch", |v| v.parsed(Mistake::Value))?.unwrap_or_default();
     let why = why(&mut table)?;
     table.finish()?;
-    Ok(Entry { value: Keep { path, protect }, why, origin })
+    Ok(Entry { value: Keep { path, protect, watch }, why, origin })
 }
 
 fn why(table: &mut Section<'_>) -> Result<Option<Arc<str>>, PolicyError> {
@@ -248,6 +277,12 @@ fn moved(value: Value<'_>) -> Result<Vec<Moved>, PolicyError> {
         }
     });
     pairs.collect()
+}
+
+impl std::fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 impl std::fmt::Display for HomePath {

@@ -27,12 +27,12 @@ use super::say::Say;
 use super::secrets::redactions;
 use crate::budget::{Budget, KillSwitch};
 use crate::failure::{self, Failure};
-use crate::inspect::{self, Keep, Launch, Process, RecordError};
+use crate::inspect::{self, Before, Keep, Launch, Process, RecordError};
 use crate::plan::{Caches, Layers};
 use crate::policy::{Level, Loaded};
 use crate::supervise::{Cause, EndRequests, Lived, Outcome, Session, Status, live, streams};
 use crate::surroundings::Surroundings;
-use crate::workspace::Survey;
+use crate::workspace::{Survey, Watched};
 
 /// A run as it was asked for.
 #[derive(Debug)]
@@ -127,8 +127,10 @@ fn tell(
     let streams = streams();
     let survey = Arc::new(std::mem::take(&mut kit.survey));
     let state = desk.state;
-    let keep =
-        |plan: &Plan, pid_1: BorrowedFd<'_>| keep_launch(request, state, &survey, plan, pid_1);
+    let watched = kit.view.watched.clone();
+    let keep = |plan: &Plan, pid_1: BorrowedFd<'_>| {
+        keep_launch(request, state, &survey, watched.clone(), plan, pid_1)
+    };
     let (launched, kept) = bring_up(request, &kit, layers, streams, early, keep, desk)?;
     debug!("the jail is made");
     let applied = Event::IsolationApplied(isolation(&launched, request.loaded.policy.require));
@@ -183,6 +185,7 @@ fn keep_launch(
     request: &Request<'_>,
     state: &StateDir,
     survey: &Arc<Survey>,
+    watched: Vec<Watched>,
     plan: &Plan,
     pid_1: BorrowedFd<'_>,
 ) -> Result<Keeping, Failure> {
@@ -197,7 +200,15 @@ fn keep_launch(
     let keep = move || {
         // That of a jail that could not be made.
         inspect::forget(&state, &run).map_err(RecordError::State)?;
-        Launch::keep(&state, &run, &workspace, &files, &survey, &guarded, pid_1)
+        let before = Before {
+            workspace: &workspace,
+            files: &files,
+            survey: &survey,
+            guarded: &guarded,
+            watched: &watched,
+            pid_1,
+        };
+        Launch::keep(&state, &run, before)
     };
     thread::Builder::new()
         .name("launch-record".to_owned())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::program;
 use super::real::real_path;
-use crate::policy::{CleanFile, Cover, HomePath, Profiles};
+use crate::policy::{CleanFile, Cover, HomePath, Keep, KeyPath, Profiles};
 use crate::surroundings::Surroundings;
 
 /// What every jail shows read-only where the host has it.
@@ -42,6 +42,8 @@ pub struct HomeView {
     pub keep: Vec<Shown>,
     /// What of the kept directories others would run.
     pub settings: Vec<Settings>,
+    /// Kept files that name programs in some places.
+    pub watched: Vec<Watched>,
     /// Read-only: toolchains, settings without secrets, the command. May lie outside of the home.
     pub read: Vec<Shown>,
     /// Writable in a private layer over the host's content.
@@ -56,6 +58,13 @@ pub struct Settings {
     pub dir: Shown,
     /// Relative to the directory.
     pub protect: Cover,
+}
+
+/// A kept file that the agent writes, and where others would run what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    pub file: Shown,
+    pub keys: Vec<KeyPath>,
 }
 
 /// Something of the host's, and where the agent sees it.
@@ -89,14 +98,22 @@ pub fn probe(
         let listed = profiles.iter().flat_map(move |profile| pick(profile).iter());
         unique(listed.filter_map(|entry| looking.shown(&looking.place(&entry.value)?)).collect())
     };
-    let kept = profiles.iter().flat_map(|profile| &profile.keep).filter_map(|entry| {
-        let dir = looking.shown(&looking.place(&entry.value.path)?)?;
-        Some(Settings { dir, protect: Cover::of(vec![entry.value.protect.clone()]) })
-    });
-    let kept: Vec<Settings> = kept.collect();
-    let keep = unique(kept.iter().map(|kept| kept.dir.clone()).collect());
-    let is_closed = |kept: &Settings| kept.protect.says_something() && kept.dir.from.is_dir();
-    let settings = kept.into_iter().filter(is_closed).collect();
+    let (mut keep, mut settings, mut watched) = (Vec::new(), Vec::new(), Vec::new());
+    for Keep { path, protect, watch } in profiles.iter().flat_map(|p| &p.keep).map(|e| &e.value) {
+        let Some(kept) = looking.place(path).and_then(|place| looking.shown(&place)) else {
+            continue;
+        };
+        if !protect.is_empty() && kept.from.is_dir() {
+            let protect = Cover::of(vec![protect.clone()]);
+            settings.push(Settings { dir: kept.clone(), protect });
+        }
+        if !watch.is_empty() {
+            let keys = watch.iter().map(|entry| entry.value.clone()).collect();
+            watched.push(Watched { file: kept.clone(), keys });
+        }
+        keep.push(kept);
+    }
+    let keep = unique(keep);
     let caches = all(|profile| &profile.caches);
     let mut read = all(|profile| &profile.read);
     let clean = profiles.iter().flat_map(|profile| profile.read_if_clean.iter());
@@ -114,7 +131,7 @@ pub fn probe(
     let shown = keep.iter().chain(&read).chain(&caches).map(|shown| shown.at.as_path());
     let visible: Vec<&Path> = shown.chain(granted.iter().copied()).collect();
     let path = search_path(surroundings, &visible, workspace);
-    HomeView { home: looking.home, keep, settings, read, caches, path }
+    HomeView { home: looking.home, keep, settings, watched, read, caches, path }
 }
 
 /// What a probe knows of the account.

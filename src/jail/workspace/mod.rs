@@ -13,7 +13,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use home::{HomeView, SYSTEM_TREES, Settings, Shown, probe};
+pub use home::{HomeView, SYSTEM_TREES, Settings, Shown, Watched, probe};
 pub use hooks::{AccountConfig, read_small};
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;

@@ -64,6 +64,7 @@ fn every_entry_of_a_built_in_profile_says_why() {
             reasons(&profile.servers),
             reasons(&profile.keep),
             profile.keep.iter().flat_map(|entry| reasons(&entry.value.protect)).collect(),
+            profile.keep.iter().flat_map(|entry| reasons(&entry.value.watch)).collect(),
             reasons(&profile.read),
             reasons(&profile.read_if_clean),
             reasons(&profile.caches),

@@ -41,6 +41,8 @@ const STEPS: &[(&[&str], &str)] = &[
     (&["serve", "%/socket"], "ok"),
     (&["unlink", "%/socket"], "ok"),
     (&["create", "%/projects/settings.json"], "ok"),
+    // A file that it writes all the time: what it names there is told.
+    (&["write", "%.json", "{\"mcpServers\": {\"theirs\": {\"command\": \"sh\"}}}"], "ok"),
 ];
 
 pub(super) fn settings(identity: Identity) -> anyhow::Result<()> {
@@ -57,6 +59,9 @@ pub(super) fn settings(identity: Identity) -> anyhow::Result<()> {
             fs::create_dir_all(path.parent().context("no parent")?)?;
             fs::write(path, text)?;
         }
+        let state = ground.world.path("home/.claude.json");
+        fs::write(&state, "{\"mcpServers\": {}}")?;
+        identity.give(&state)?;
         give_all(identity, &kept)
     };
     lay()?;
@@ -101,6 +106,13 @@ pub(super) fn settings(identity: Identity) -> anyhow::Result<()> {
     {
         ensure!(is_told(verb, kept.join(name)), "{verb} {name}: {refused:#?}");
     }
+
+    let alerts = record::data_of(&entries, "alert.raised");
+    let is_named = |data: &serde_json::Value| {
+        let is_theirs = |detail: &str| detail.contains("mcpServers.theirs = {\"command\":\"sh\"}");
+        data["what"] == "settings_name_programs" && data["detail"].as_str().is_some_and(is_theirs)
+    };
+    ensure!(alerts.iter().filter(|data| is_named(data)).count() == 1, "{alerts:#?}");
 
     let mut talk = ground.talk(Side::Outside)?;
     for (step, _) in STEPS.iter().filter(|(_, inside)| inside.starts_with('E')) {
