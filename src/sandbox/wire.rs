@@ -8,9 +8,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use nix::cmsg_space;
+use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType,
-    recvmsg, sendmsg, shutdown, socketpair,
+    recv, recvmsg, sendmsg, shutdown, socketpair,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -19,8 +20,8 @@ use crate::step::StepFailed;
 /// The most descriptors in one message; the kernel allows 253.
 pub(crate) const MAX_DESCRIPTORS: usize = 240;
 
-/// The longest message; a step names at most one path.
-const MAX_MESSAGE: usize = 16 * 1024;
+/// What is longer must come in pieces: a socket holds not much more.
+pub(crate) const LONG: usize = 32 * 1024;
 
 /// What the jail reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,20 +149,30 @@ impl Channel {
         self.receive_with(MsgFlags::MSG_DONTWAIT)
     }
 
+    /// The length of the next message, which stays; zero when the other end is gone.
+    fn next_length(&self, flags: MsgFlags) -> io::Result<usize> {
+        let flags = flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+        loop {
+            match recv(self.0.as_raw_fd(), &mut [], flags) {
+                // The second is told once, when the other end went with our messages unread: what it
+                // had sent before is still to come, then the end of file.
+                Err(Errno::EINTR | Errno::ECONNRESET) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
     fn receive_with<M: DeserializeOwned>(
         &self,
         flags: MsgFlags,
     ) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-        let mut bytes = vec![0_u8; MAX_MESSAGE];
+        let mut bytes = vec![0_u8; self.next_length(flags)?];
         let mut space = cmsg_space!([RawFd; MAX_DESCRIPTORS]);
         let mut content = [IoSliceMut::new(&mut bytes)];
         let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
         let received = loop {
             match recvmsg::<()>(self.0.as_raw_fd(), &mut content, Some(&mut space), flags) {
-                Err(nix::errno::Errno::EINTR) => {}
-                // Told once, when the other end went with our messages unread: what it had sent
-                // before is still to come, then the end of file.
-                Err(nix::errno::Errno::ECONNRESET) => {}
+                Err(Errno::EINTR | Errno::ECONNRESET) => {}
                 other => break other?,
             }
         };

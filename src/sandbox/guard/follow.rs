@@ -67,11 +67,11 @@ impl Guard {
             return real.map_or(Ok(()), |real| self.secrets.keep(&real));
         }
         let Some(real) = real else {
-            self.held.remove(&at);
+            self.held.forget(&at);
             return self.tree.hide(&at.dir, at.name.as_os_str());
         };
         if self.tree.is_shown(&at.dir, at.name.as_os_str(), &real)? {
-            self.held.remove(&at);
+            self.held.forget(&at);
             return Ok(());
         }
         if self.tree.has_place(&at.dir, at.name.as_os_str())? {
@@ -80,7 +80,7 @@ impl Guard {
         if !self.secretive.contains(&at.dir) {
             return self.ask(at, channel);
         }
-        self.held.entry(at).or_insert_with(|| Instant::now() + HELD_BACK);
+        self.held.hold(at, Instant::now() + HELD_BACK);
         Ok(())
     }
 
@@ -157,8 +157,8 @@ impl Guard {
         if self.asked.contains(&at) {
             return Ok(());
         }
-        if self.asked.len() >= AT_ONCE {
-            self.held.entry(at).or_insert_with(Instant::now);
+        if !self.may_ask() {
+            self.held.hold(at, Instant::now());
             return Ok(());
         }
         self.asked.insert(at.clone());
@@ -167,12 +167,16 @@ impl Guard {
         self.tell(FromGuard::Appeared { at, is_dir }, &[], channel)
     }
 
+    /// Whether one more question may be open.
+    pub(super) fn may_ask(&self) -> bool {
+        self.asked.len() < AT_ONCE
+    }
+
     pub(super) fn ask_what_is_due(&mut self, channel: &Channel) -> io::Result<()> {
         let now = Instant::now();
-        let due: Vec<At> =
-            self.held.iter().filter(|(_, at)| **at <= now).map(|(at, _)| at.clone()).collect();
-        for at in due {
-            self.held.remove(&at);
+        while self.may_ask()
+            && let Some(at) = self.held.take_due(now)
+        {
             self.ask(at, channel)?;
         }
         Ok(())

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Child;
 
-use super::wire::{About, At, FromGuard, ToGuard};
-use crate::wire::Channel;
+use super::wire::{About, At, FromGuard, Standing, ToGuard};
+use crate::wire::{Channel, LONG};
 
 /// The guard's process, to be asked. Dropping it ends the process and waits for that.
 #[derive(Debug)]
@@ -17,6 +17,14 @@ pub struct GuardHandle {
     /// Appeared while an answer was waited for.
     appeared: VecDeque<Appeared>,
     unwatched: Option<Unwatched>,
+}
+
+/// How what appeared is to be shown: see [`ToGuard::Show`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) at: At,
+    pub(crate) standing: Standing,
+    pub(crate) views: Vec<PathBuf>,
 }
 
 /// The directory from which on a tree is not watched.
@@ -110,8 +118,25 @@ impl GuardHandle {
     }
 
     /// Answers what appeared; nothing comes back.
-    pub(crate) fn show(&self, request: &About<ToGuard>) -> io::Result<()> {
-        self.channel.send(request, &[])
+    ///
+    /// Outer directories come before inner ones, so that each piece of many stands by itself: what
+    /// the next one will guard is not shown before it was asked for.
+    pub(crate) fn show(&self, tree: usize, shown: Shown) -> io::Result<()> {
+        let Shown { at, standing, views } = shown;
+        let mut views = views.into_iter().peekable();
+        loop {
+            let (mut piece, mut bytes) = (Vec::new(), 0);
+            let length = |view: &PathBuf| view.as_os_str().len();
+            while let Some(view) = views.next_if(|view| bytes + length(view) < LONG) {
+                bytes += length(&view);
+                piece.push(view);
+            }
+            let message = ToGuard::Show { at: at.clone(), standing, views: piece };
+            self.channel.send(&About { tree, message }, &[])?;
+            if views.peek().is_none() {
+                return Ok(());
+            }
+        }
     }
 }
 

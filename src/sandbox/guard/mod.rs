@@ -12,6 +12,7 @@
 mod far;
 mod follow;
 mod handle;
+mod held;
 mod host;
 mod perform;
 mod process;
@@ -21,7 +22,7 @@ mod tree;
 mod wire;
 
 pub use handle::GuardHandle;
-pub(crate) use handle::{Answer, Appeared, Unwatched};
+pub(crate) use handle::{Answer, Appeared, Shown, Unwatched};
 pub(crate) use serve::{Guards, enter};
 pub(crate) use tree::Tree;
 pub use wire::Standing;

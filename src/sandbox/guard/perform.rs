@@ -144,7 +144,7 @@ impl Guard {
     /// Shows what the agent just did. The supervisor has judged the name.
     fn settle(&mut self, at: &At) -> io::Result<()> {
         let Some(stretch) = self.views.get(&at.dir).copied() else { return Ok(()) };
-        self.held.remove(at);
+        self.held.forget(at);
         let name: &OsStr = at.name.as_os_str();
         match self.tree.real(&at.dir, name)? {
             None => self.tree.hide(&at.dir, name),

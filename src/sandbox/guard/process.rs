@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::far::FarWatch;
+use super::held::Held;
 use super::host::{Changes, HostWatch};
 use super::perform::Performed;
 use super::secrets::Secrets;
@@ -35,7 +36,7 @@ pub(super) struct Guard {
     /// What the supervisor was asked about.
     pub(super) asked: BTreeSet<At>,
     /// When to ask about what is new.
-    pub(super) held: BTreeMap<At, Instant>,
+    pub(super) held: Held,
 }
 
 impl Guard {
@@ -63,7 +64,7 @@ impl Guard {
             secrets: Secrets::default(),
             secretive,
             asked: BTreeSet::new(),
-            held: BTreeMap::new(),
+            held: Held::default(),
         })
     }
 
@@ -103,7 +104,11 @@ impl Guard {
 
     /// When there is something to do that no watch tells of.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.far.is_behind() { Some(Instant::now()) } else { self.held.values().min().copied() }
+        if self.far.is_behind() {
+            return Some(Instant::now());
+        }
+        // What is due and cannot be asked yet is asked when an answer comes.
+        self.held.next().filter(|_| self.may_ask())
     }
 
     pub(super) fn tell(

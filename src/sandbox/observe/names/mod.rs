@@ -21,7 +21,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::procfs;
 use crate::guard::{
-    About, Answer, Appeared, At, GuardHandle, Making, Standing, ToGuard, Unwatched,
+    About, Answer, Appeared, At, GuardHandle, Making, Shown, Standing, ToGuard, Unwatched,
 };
 use crate::plan::Guarded;
 use crate::sys::{self, Notification, Notifier, Verdict};
@@ -98,7 +98,7 @@ impl GuardedTree {
     }
 
     /// How what appeared is to be shown; tells if that was closed too late to be sure.
-    fn judge(&mut self, at: At, is_dir: bool) -> (About<ToGuard>, Option<Late>) {
+    fn judge(&mut self, at: At, is_dir: bool) -> (Shown, Option<Late>) {
         let standing = self.names.standing(&at.path());
         let views = match standing {
             Standing::Hidden => Vec::new(),
@@ -116,7 +116,7 @@ impl GuardedTree {
         let is_late = standing == Standing::Hidden && !self.views.contains(&at.dir);
         let late = is_late.then(|| Late::Exposed(self.root.join(at.path())));
         self.views.extend(views.iter().cloned());
-        (self.ask(ToGuard::Show { at, standing, views }), late)
+        (Shown { at, standing, views }, late)
     }
 }
 
@@ -217,11 +217,11 @@ impl NameJudge {
     /// Judges what appeared on the host; tells what was closed too late to be sure.
     pub(super) fn tend(&mut self) -> io::Result<Vec<Late>> {
         let mut late = Vec::new();
-        for Appeared { tree, at, is_dir } in self.guard.appeared()? {
-            let Some(tree) = self.trees.get_mut(tree) else { continue };
-            let (answer, too_late) = tree.judge(at, is_dir);
+        for Appeared { tree: number, at, is_dir } in self.guard.appeared()? {
+            let Some(tree) = self.trees.get_mut(number) else { continue };
+            let (shown, too_late) = tree.judge(at, is_dir);
             late.extend(too_late);
-            self.guard.show(&answer)?;
+            self.guard.show(number, shown)?;
         }
         if let Some(Unwatched { tree, dir }) = self.guard.unwatched()
             && let Some(tree) = self.trees.get(tree)

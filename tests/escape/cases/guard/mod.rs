@@ -11,6 +11,7 @@ mod host;
 mod later;
 mod planted;
 mod race;
+mod scale;
 mod settings;
 mod storm;
 mod taken;
@@ -35,6 +36,8 @@ pub(super) const CASES: &[Case] = &[
     case("whatever_is_at_a_hidden_name_is_closed", beyond::kinds),
     case("protected_names_cannot_be_made_where_they_are_not", planted::planted),
     case("a_protected_name_of_the_repository_cannot_be_made", planted::in_the_repository),
+    case("thousands_of_hidden_names_are_closed", scale::from_the_beginning),
+    case("thousands_of_hidden_names_that_the_host_moves_in_are_not_there", scale::moved_in),
     case("an_agents_kept_settings_are_not_its_to_change", settings::settings),
     case("a_call_that_a_signal_interrupts_is_performed_once", storm::interrupted),
     case("each_refused_name_is_one_event_with_a_count", storm::storm),

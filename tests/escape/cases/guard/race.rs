@@ -15,7 +15,7 @@ use crate::talk::Talk;
 use crate::world::Side;
 
 /// So often each hidden file is replaced.
-const ROUNDS: u32 = 600;
+const ROUNDS: u32 = 1_000;
 
 /// So often in the control, where a fraction leaks by the thousand.
 const CONTROL_ROUNDS: u32 = 60;
