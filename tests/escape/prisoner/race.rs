@@ -10,7 +10,7 @@ use std::hint::spin_loop;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use nix::libc;
@@ -121,11 +121,15 @@ impl Race {
             // A name that comes and goes.
             Road::new(b"././././././././", b"plain\0\0\0", b".env.a\0\0"),
         ]);
+        // On a busy machine the race could be over before somebody ran.
+        let begin = Arc::new(Barrier::new(WAYS.len() + 1));
         let racers = WAYS.into_iter().enumerate().map(|(number, (name, way))| {
             let (roads, is_over) = (Arc::clone(&roads), Arc::clone(&is_over));
+            let begin = Arc::clone(&begin);
             let racer = move || {
                 let asides = [format!("aside-{number}"), format!("open/aside-{number}")];
                 let mut tally = Tally::default();
+                begin.wait();
                 let mut turns = roads.iter().cycle().zip(asides.iter().cycle());
                 while let (false, Some((road, aside))) =
                     (is_over.load(Ordering::Relaxed), turns.next())
@@ -148,6 +152,7 @@ impl Race {
                 linger();
             }
         });
+        begin.wait();
         Self { swapper, racers, is_over }
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
 use super::ground::{Ground, ensure_ended_well};
 use crate::identity::Identity;
@@ -17,8 +17,10 @@ use crate::world::Side;
 /// So often each hidden file is replaced.
 const ROUNDS: u32 = 1_000;
 
-/// So often in the control, where a fraction leaks by the thousand.
+/// So often in the control, where a fraction leaks by the thousand; and as many times again on a
+/// machine that is too busy to race.
 const CONTROL_ROUNDS: u32 = 60;
+const CONTROLS: u32 = 10;
 
 type Tallies = BTreeMap<String, Tally>;
 
@@ -44,14 +46,21 @@ pub(super) fn race(identity: Identity) -> anyhow::Result<()> {
     ensure_ended_well(talk)?;
 
     let mut talk = ground.talk(Side::Outside)?;
-    let outside = run(&ground, &mut talk, Side::Outside, CONTROL_ROUNDS)?;
-    // Each way wins its race now and then; in so few rounds a slow one may not.
-    for (way, tally) in &outside {
-        ensure!(tally.read > 0, "the control: {way} read nothing: {outside:?}");
+    let mut outside = Tallies::new();
+    for _ in 0..CONTROLS {
+        for (way, more) in run(&ground, &mut talk, Side::Outside, CONTROL_ROUNDS)? {
+            let tally = outside.entry(way).or_default();
+            tally.read += more.read;
+            tally.leaked += more.leaked;
+        }
+        // Each way wins its race now and then; in so few rounds a slow one may not.
+        let leaking = outside.values().filter(|tally| tally.leaked > 0).count();
+        if leaking > outside.len() / 2 && outside.values().all(|tally| tally.read > 0) {
+            return Ok(());
+        }
+        ground.lay(Side::Outside)?;
     }
-    let leaking = outside.values().filter(|tally| tally.leaked > 0).count();
-    ensure!(leaking > outside.len() / 2, "the control read next to nothing hidden: {outside:?}");
-    Ok(())
+    bail!("the control read next to nothing hidden: {outside:?}")
 }
 
 fn run(ground: &Ground, talk: &mut Talk<'_>, side: Side, rounds: u32) -> anyhow::Result<Tallies> {
