@@ -218,6 +218,8 @@ pub struct Guarded {
     /// Globs, relative to the root, that match whatever may be closed: names that the host makes
     /// in other directories are told by them. Without any, nothing else is watched.
     pub suspects: Vec<String>,
+    /// Whether they match names in any case.
+    pub folds_case: bool,
 }
 
 /// A guarded directory as it is at launch.

@@ -78,7 +78,7 @@ pub(crate) fn now() -> anyhow::Result<f64> {
 }
 
 fn answer(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.stderr(Stdio::inherit()).output()?;
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

@@ -14,7 +14,7 @@ use super::Selection;
 use crate::policy::{Entry, EnvAnswer, Loaded, NetMode, PathAnswer, Policy, lexical};
 use crate::report::harmless;
 use crate::surroundings::Surroundings;
-use crate::workspace::{HomeView, SYSTEM_TREES, is_git_dir, probe};
+use crate::workspace::{HomeView, SYSTEM_TREES, folds_case, is_git_dir, probe};
 
 /// Arguments of `kvro-jail explain`.
 #[derive(Debug, clap::Args)]
@@ -109,6 +109,7 @@ fn about_path(loaded: &Loaded, view: &HomeView, workspace: &Path, path: &Path) -
     let on_the_way = inside.ancestors().filter(|dir| is_git_dir(&workspace.join(dir)));
     let git_dirs = own.chain(on_the_way.map(Path::to_owned)).collect();
     let files = loaded.policy.files.in_repositories(&git_dirs);
+    let files = if folds_case(workspace) { files.folded() } else { files };
     let policy = Policy { files, ..loaded.policy.clone() };
     match policy.explain_path(workspace, path) {
         PathAnswer::Hidden(rule) => {

@@ -56,6 +56,7 @@ pub struct Launch {
     hide: Vec<Vec<String>>,
     protect: Vec<Vec<String>>,
     hooks: BTreeSet<Raw>,
+    folds_case: bool,
     /// Directories in which names are guarded.
     pub(super) guarded: BTreeSet<Raw>,
     pub(super) names: BTreeMap<Raw, Known>,
@@ -179,6 +180,7 @@ impl Launch {
             hide: typed(&files.hide),
             protect: typed(&files.protect),
             hooks: survey.hooks.iter().map(|path| Raw::from(path.as_path())).collect(),
+            folds_case: survey.files.folds_case(),
             guarded: guarded.iter().map(|path| Raw::from(path.as_path())).collect(),
             above: above.filter_map(identity).collect(),
             git_dirs: sights.git_dirs.iter().filter_map(|path| identity(path)).collect(),
@@ -220,7 +222,7 @@ impl Launch {
         let files = FileRules { hide, protect, ..FileRules::default() };
         let mut rules = files.in_repositories(&git_dirs);
         rules.protect.add(self.hooks.iter().filter_map(|dir| Entry::hooks_path(&dir.0)).collect());
-        Ok(rules)
+        Ok(if self.folds_case { rules.folded() } else { rules })
     }
 }
 

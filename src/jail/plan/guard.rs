@@ -10,7 +10,7 @@ use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 use crate::git::{self, Effect};
 use crate::policy::{FileRules, Leads, Sieve};
 use crate::workspace::{
-    FEW, Match, Matches, Settings, everything_below, is_git_dir, look, read_small,
+    FEW, Match, Matches, Settings, everything_below, folds_case, is_git_dir, look, read_small,
 };
 
 /// A tree to be guarded.
@@ -31,7 +31,8 @@ impl Guarding {
         let names = ClosedNames::new(workspace, files)?;
         let suspects = files.globs().map(|glob| glob.glob().to_owned()).collect();
         let views = views(matches, &names, stretch);
-        Ok(Self { guarded: Guarded { root: workspace.to_owned(), views, suspects }, names })
+        let (root, folds_case) = (workspace.to_owned(), files.folds_case());
+        Ok(Self { guarded: Guarded { root, views, suspects, folds_case }, names })
     }
 
     /// A kept directory, of which only what is directly at closed names is covered: its patterns
@@ -39,9 +40,11 @@ impl Guarding {
     pub fn settings(settings: &Settings) -> Result<Self, globset::Error> {
         let Settings { dir, protect } = settings;
         let files = FileRules { protect: protect.clone(), ..FileRules::default() };
+        let files = if folds_case(&dir.from) { files.folded() } else { files };
         let names = ClosedNames::new(&dir.from, &files)?;
         let views = views(&Matches::default(), &names, Stretch::ReadWrite);
-        Ok(Self { guarded: Guarded { root: dir.at.clone(), views, suspects: Vec::new() }, names })
+        let (root, suspects, folds_case) = (dir.at.clone(), Vec::new(), files.folds_case());
+        Ok(Self { guarded: Guarded { root, views, suspects, folds_case }, names })
     }
 }
 

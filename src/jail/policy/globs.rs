@@ -8,6 +8,7 @@
 //! [`Cover::in_repositories`].
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -31,6 +32,7 @@ pub struct PathGlob {
     unit: Option<Lazy>,
     /// The pattern without its mark and, for `dir/**`, without its tail.
     body: String,
+    case: Case,
 }
 
 /// A glob whose matcher is shared by all copies of the pattern.
@@ -115,10 +117,18 @@ enum Anchor {
     Anywhere,
 }
 
-fn compile(pattern: &str) -> Result<Lazy, GlobError> {
+/// Whether names in another case are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Case {
+    Told,
+    Folded,
+}
+
+fn compile(pattern: &str, case: Case) -> Result<Lazy, GlobError> {
     GlobBuilder::new(pattern)
         .literal_separator(true)
         .backslash_escape(true)
+        .case_insensitive(case == Case::Folded)
         .build()
         .map(Lazy::new)
         .map_err(|error| GlobError::Syntax(error.kind().to_string()))
@@ -128,8 +138,8 @@ impl PathGlob {
     fn new(typed: String, effect: Effect, rest: &str, anchor: Anchor) -> Result<Self, GlobError> {
         let unit = rest.strip_suffix("/**");
         let anchored = |pattern: &str| match anchor {
-            Anchor::Root => compile(pattern),
-            Anchor::Anywhere => compile(&format!("**/{pattern}")),
+            Anchor::Root => compile(pattern, Case::Told),
+            Anchor::Anywhere => compile(&format!("**/{pattern}"), Case::Told),
         };
         Ok(Self {
             typed,
@@ -137,7 +147,18 @@ impl PathGlob {
             glob: anchored(rest)?,
             unit: unit.map(anchored).transpose()?,
             body: unit.unwrap_or(rest).to_owned(),
+            case: Case::Told,
         })
+    }
+
+    /// The same pattern where names in another case are the same.
+    fn folded(&self) -> Self {
+        // What compiled once compiles again.
+        let fold = |lazy: &Lazy| {
+            compile(lazy.glob.glob(), Case::Folded).unwrap_or_else(|_never| lazy.clone())
+        };
+        let (glob, unit) = (fold(&self.glob), self.unit.as_ref().map(fold));
+        Self { glob, unit, case: Case::Folded, ..self.clone() }
     }
 
     /// The pattern for everything below `dir`, a path relative to the workspace and not empty.
@@ -165,7 +186,8 @@ impl PathGlob {
         let is_whole = pattern.split('/').all(|part| matches!(part, "*" | "**"));
         let made = Self::new(format!("{mark}{pattern}"), self.effect, &pattern, Anchor::Root);
         // It compiled with `.git` in this place, and a literal path adds nothing to go wrong.
-        made.ok().filter(|_| !is_whole)
+        let made = made.ok().filter(|_| !is_whole)?;
+        Some(if self.case == Case::Folded { made.folded() } else { made })
     }
 
     /// Whether it takes back what an earlier pattern matched.
@@ -201,6 +223,10 @@ impl PathGlob {
         &self.body
     }
 
+    pub(super) fn case(&self) -> Case {
+        self.case
+    }
+
     fn is_unit(&self, path: &Path) -> bool {
         self.unit.as_ref().is_some_and(|unit| unit.is_match(path))
     }
@@ -225,7 +251,11 @@ impl PathGlob {
         }
         let literal = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
         let own = self.body.split('/').take_while(literal);
-        own.zip(dir.components()).all(|(own, theirs)| theirs.as_os_str() == own)
+        let is_same = |own: &str, theirs: &OsStr| match self.case {
+            Case::Told => theirs == own,
+            Case::Folded => theirs.to_string_lossy().to_lowercase() == own.to_lowercase(),
+        };
+        own.zip(dir.components()).all(|(own, theirs)| is_same(own, theirs.as_os_str()))
     }
 }
 
@@ -304,6 +334,16 @@ impl Cover {
         Self { lists: lists.collect() }
     }
 
+    /// The same where names in another case are the same.
+    pub(super) fn folded(&self) -> Self {
+        let fold = |entry: &Entry<PathGlob>| entry.clone().map(|glob| glob.folded());
+        Self { lists: self.lists.iter().map(|list| list.iter().map(fold).collect()).collect() }
+    }
+
+    pub(super) fn folds_case(&self) -> bool {
+        self.patterns().any(|glob| glob.case == Case::Folded)
+    }
+
     /// What each of `lists` says.
     pub(crate) const fn of(lists: Vec<GlobList>) -> Self {
         Self { lists }
@@ -366,6 +406,7 @@ fn covers_unit<'l>(list: &'l GlobList, path: &Path) -> Option<&'l Entry<PathGlob
 
 #[cfg(test)]
 mod tests {
+    use super::super::leads::Leads;
     use super::*;
 
     fn cover(words: &[&str]) -> Cover {
@@ -433,7 +474,7 @@ mod tests {
     fn a_pattern_of_git_directories_speaks_of_each_there_is() {
         let protect = cover(&[".git/hooks/**", "**/.git/config", "infra/**"]);
         let there = |dirs: &[&str]| protect.in_repositories(&dirs.iter().map(Into::into).collect());
-        let odd = Path::new(std::ffi::OsStr::from_bytes(b"od*d\\ \xff/.git"));
+        let odd = Path::new(OsStr::from_bytes(b"od*d\\ \xff/.git"));
         let mut some = there(&[".git", ".git/modules/a[1]", "", "x/.git"]);
         some.lists.extend(there(&[]).lists);
         some.lists.extend(protect.in_repositories(&[odd.to_owned()].into()).lists);
@@ -457,6 +498,19 @@ mod tests {
         // Nothing makes the whole workspace a match.
         let all = cover(&[".git/**"]).in_repositories(&["".into(), "b".into()].into());
         assert_eq!((rule(&all, "x"), rule(&all, "b/HEAD")), (None, Some("b/**")));
+    }
+
+    #[test]
+    fn where_names_fold_a_pattern_matches_in_every_case() {
+        let told = cover(&["**/.env", "Infra/**", ".git/hooks/**", "!infra/README.md"]);
+        let folded = told.folded().in_repositories(&[".git".into()].into());
+        for path in [".ENV", "a/.Env", "infra/main.tf", "INFRA/x", ".GIT/Hooks/x"] {
+            assert!(rule(&folded, path).is_some(), "{path}");
+            assert!(rule(&told, path).is_none(), "{path}");
+        }
+        assert_eq!(rule(&folded, "INFRA/readme.MD"), None);
+        let leads = Leads::of(folded.patterns());
+        assert!(leads.contains(Path::new(".GIT")) && !leads.contains(Path::new("git")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::globs::PathGlob;
+use super::globs::{Case, PathGlob};
 
 /// The directories above what some patterns match, whether they are there or not.
 #[derive(Debug, Clone, Default)]
@@ -30,25 +30,26 @@ struct Described {
 impl Leads {
     pub(super) fn of<'g>(patterns: impl Iterator<Item = &'g PathGlob>) -> Self {
         let mut leads = Self::default();
-        patterns.for_each(|pattern| leads.add(pattern.body()));
+        patterns.for_each(|pattern| leads.add(pattern.body(), pattern.case()));
         leads
     }
 
-    fn add(&mut self, pattern: &str) {
+    fn add(&mut self, pattern: &str, case: Case) {
         let Some((above, name)) = pattern.rsplit_once('/') else { return };
         let parts: Vec<&str> = above.split('/').collect();
         let is_literal = |part: &str| !part.contains(['*', '?', '[', '{', '\\']);
         for (at, part) in parts.iter().enumerate() {
             let way = parts[..=at].join("/");
-            if parts[..=at].iter().all(|part| is_literal(part)) {
+            if case == Case::Told && parts[..=at].iter().all(|part| is_literal(part)) {
                 self.spelled.insert(way.into());
-            } else if let Some(glob) = one_way(&way).filter(|_| !part.contains("**")) {
+            } else if let Some(glob) = one_way(&way, case).filter(|_| !part.contains("**")) {
                 self.described.insert(Described { depth: at + 1, glob });
             } else {
                 // `**/name` closes the name wherever it is: moving it changes nothing.
                 let is_anywhere = at == 0 && parts.len() == 1 && *part == "**";
                 if !is_anywhere || name.contains("**") {
-                    self.deep.push((at > 0).then(|| one_way(&parts[..at].join("/"))).flatten());
+                    self.deep
+                        .push((at > 0).then(|| one_way(&parts[..at].join("/"), case)).flatten());
                 }
                 return;
             }
@@ -94,9 +95,9 @@ impl Leads {
 }
 
 /// Compiles what leads to a pattern; none where its parts do not stand for themselves.
-fn one_way(pattern: &str) -> Option<GlobMatcher> {
+fn one_way(pattern: &str, case: Case) -> Option<GlobMatcher> {
     let mut glob = GlobBuilder::new(pattern);
-    glob.literal_separator(true).backslash_escape(true);
+    glob.literal_separator(true).backslash_escape(true).case_insensitive(case == Case::Folded);
     glob.build().ok().map(|glob| glob.compile_matcher())
 }
 

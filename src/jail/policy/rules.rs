@@ -162,6 +162,17 @@ impl FileRules {
         Self { hide, protect: self.protect.in_repositories(git_dirs), ..self.clone() }
     }
 
+    /// The rules as they hold where names in another case are the same.
+    #[must_use]
+    pub fn folded(&self) -> Self {
+        Self { hide: self.hide.folded(), protect: self.protect.folded(), ..self.clone() }
+    }
+
+    /// Whether the rules hold for names in any case.
+    pub(crate) fn folds_case(&self) -> bool {
+        self.hide.folds_case() || self.protect.folds_case()
+    }
+
     /// Every glob that can make something hidden or protected.
     pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> + Clone {
         self.hide.globs().chain(self.protect.globs())

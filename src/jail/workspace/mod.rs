@@ -1,6 +1,7 @@
 //! What the host has: where the agent works, what is in there that the policy closes, and what of
 //! the user's home the agent's tools need. The only part of the policy side that looks at the disk.
 
+mod fold;
 mod home;
 mod hooks;
 mod place;
@@ -13,6 +14,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use fold::folds_case;
 pub use home::{HomeView, SYSTEM_TREES, Settings, Shown, Watched, probe};
 pub use hooks::{AccountConfig, read_small};
 pub use place::{PlaceError, grantable, settle};

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::fold::folds_case;
 use super::hooks::{AccountConfig, hooks_paths};
 use super::real::real_path;
 use super::sights::Sights;
@@ -69,6 +70,9 @@ pub(super) fn scan_alone(
     files: &FileRules,
     account: &AccountConfig,
 ) -> Result<Survey, ScanError> {
+    let told = files;
+    let folded = folds_case(workspace).then(|| files.folded());
+    let files = folded.as_ref().unwrap_or(told);
     let mut seen = look(few, workspace, workspace, files, |_| {})?;
     seen.sights.settle(workspace);
     for Unreadable { path, cause } in std::mem::take(&mut seen.unreadable) {
@@ -85,6 +89,7 @@ pub(super) fn scan_alone(
     let hooks = hooks_paths(workspace, &seen.sights.git_dirs, account);
     let mut rules = files.in_repositories(&seen.sights.git_dirs);
     rules.protect.add(hooks.iter().filter_map(|dir| Entry::hooks_path(dir)).collect());
+    let rules = if rules.folds_case() { rules.folded() } else { rules };
     add_in_repositories(workspace, files, &rules, &hooks, &mut seen);
     add_targets(workspace, &mut seen.hidden);
     add_targets(workspace, &mut seen.protected);

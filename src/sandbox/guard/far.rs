@@ -26,6 +26,7 @@ const AT_ONCE: usize = 32;
 pub(super) struct FarWatch {
     inotify: Inotify,
     patterns: Vec<String>,
+    folds_case: bool,
     /// The patterns compiled, when they are first needed: the launch does not wait for it.
     suspects: Option<GlobSet>,
     dirs: BTreeMap<WatchDescriptor, PathBuf>,
@@ -45,11 +46,13 @@ pub(super) struct Found {
 }
 
 impl FarWatch {
-    /// A watch for names that match one of `patterns`, which are relative to the tree's root.
-    pub(super) fn new(patterns: Vec<String>) -> io::Result<Self> {
+    /// A watch for names that match one of `patterns`, which are relative to the tree's root, in
+    /// any case where names fold.
+    pub(super) fn new(patterns: Vec<String>, folds_case: bool) -> io::Result<Self> {
         Ok(Self {
             inotify: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
             patterns,
+            folds_case,
             suspects: None,
             dirs: BTreeMap::new(),
             left: VecDeque::new(),
@@ -76,7 +79,7 @@ impl FarWatch {
         open: impl Fn(&Path) -> io::Result<OwnedFd>,
         is_guarded: impl Fn(&Path) -> bool,
     ) -> io::Result<Found> {
-        let suspects = compiled(&mut self.suspects, &self.patterns)?;
+        let suspects = compiled(&mut self.suspects, &self.patterns, self.folds_case)?;
         let mut found = Found::default();
         for _ in 0..AT_ONCE {
             let Some(dir) = self.left.pop_front() else { break };
@@ -115,7 +118,7 @@ impl FarWatch {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Found::default()),
             Err(other) => return Err(other.into()),
         };
-        let suspects = compiled(&mut self.suspects, &self.patterns)?;
+        let suspects = compiled(&mut self.suspects, &self.patterns, self.folds_case)?;
         let mut found = Found::default();
         for event in events {
             if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
@@ -140,12 +143,16 @@ impl FarWatch {
     }
 }
 
-fn compiled<'s>(compiled: &'s mut Option<GlobSet>, patterns: &[String]) -> io::Result<&'s GlobSet> {
+fn compiled<'s>(
+    compiled: &'s mut Option<GlobSet>,
+    patterns: &[String],
+    folds_case: bool,
+) -> io::Result<&'s GlobSet> {
     if compiled.is_none() {
         let mut suspects = GlobSetBuilder::new();
         for pattern in patterns {
             let mut glob = GlobBuilder::new(pattern);
-            glob.literal_separator(true).backslash_escape(true);
+            glob.literal_separator(true).backslash_escape(true).case_insensitive(folds_case);
             suspects.add(glob.build().map_err(io::Error::other)?);
         }
         *compiled = Some(suspects.build().map_err(io::Error::other)?);
