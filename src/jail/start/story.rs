@@ -173,7 +173,7 @@ fn tell(
     applied.wait().map_err(Failure::setup)?;
     kept.wait().map_err(|error| Failure::setup(error).with_hint(STATE_HINT))?;
     debug!("the isolation is on record, and what was there before the run");
-    let lived = runtime.block_on(live(session, &run_dir, status));
+    let lived = runtime.block_on(live(session, desk.state, &run_dir, status));
     // Connections in flight end here; each settles what it may have cost.
     runtime.shutdown_timeout(Duration::from_secs(5));
     debug!("nothing of the jail is alive");

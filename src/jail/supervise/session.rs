@@ -12,7 +12,7 @@ use kvro_ledger::event::{
     EgressAttempted, EndedBy, HiddenExposed, HiddenOpened, IsolationDegraded, KillCompleted,
     KillRequested, NameRefused,
 };
-use kvro_ledger::{Actor, Clock, Event, Recorder};
+use kvro_ledger::{Actor, Clock, Event, Recorder, StateDir};
 use kvro_proxy::{AddressBook, Door, DoorError};
 use kvro_sandbox::{
     Attempt, Ended, Guarded, GuardedTree, Jail, JailEvent, LastLook, Late, LaunchError, Mask,
@@ -65,9 +65,11 @@ pub struct Lived {
 
 /// Lets the agent run and sees the run to its end: nothing of the jail is alive when this returns.
 ///
-/// `run_dir` is where the control socket lies; `status` is what it tells.
+/// `state` is where the run is kept, and `run_dir` in it is where the control socket lies; `status`
+/// is what it tells.
 pub async fn live(
     session: Session<'_>,
+    state: &StateDir,
     run_dir: &Path,
     status: impl Fn() -> Status,
 ) -> io::Result<Lived> {
@@ -83,7 +85,7 @@ pub async fn live(
         .map(|(number, (guarded, names))| GuardedTree::new(number, guarded, Box::new(names)));
     let names = guard.map(|guard| (guard, trees.collect()));
     let wall = Wall { tap: sockets.tap, decoys, masks, calls, names, door_ports };
-    let (processes, tell) = ProcessRecord::start(recorder.clone(), Clock::system())?;
+    let (processes, tell) = ProcessRecord::start(recorder.clone(), Clock::system(), state)?;
     let observer = Observer::start(wall, see, tell)?;
     let relay = terminal.map(|master| Relay::start(master, session.streams)).transpose()?;
     let control = Control::open(run_dir)?;

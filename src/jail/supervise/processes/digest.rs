@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use super::kept::Kept;
 
 /// So many digests are kept.
 const MOST_KNOWN: usize = 4096;
@@ -21,7 +25,7 @@ const AFTER_THE_END: Duration = Duration::from_secs(2);
 const CHUNK: usize = 256 * 1024;
 
 /// Which file this is, and as what it was seen. A change of the content changes one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Facts {
     device: u64,
     inode: u64,
@@ -40,12 +44,24 @@ impl Facts {
             changed: (facts.ctime(), facts.ctime_nsec()),
         }
     }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether nothing changed since the second `moment` of the epoch.
+    pub(super) fn is_older_than(&self, moment: i64) -> bool {
+        self.changed.0 < moment
+    }
 }
+
+/// A digest.
+pub(super) type Sha = [u8; 32];
 
 /// Where a digest comes from.
 #[derive(Debug)]
 pub(super) enum Source {
-    Known(String),
+    Known(Sha),
     /// Too many files are open: it is known by the time it is asked for, or not at all.
     Later(Facts),
     Read(Facts, File),
@@ -54,9 +70,11 @@ pub(super) enum Source {
 /// The digests that are known.
 #[derive(Debug, Default)]
 pub(super) struct Digests {
-    known: Mutex<HashMap<Facts, String>>,
+    known: Mutex<HashMap<Facts, Sha>>,
     /// How many files wait to be read.
     open: AtomicUsize,
+    /// Whether one was.
+    read: AtomicBool,
 }
 
 impl Digests {
@@ -64,7 +82,7 @@ impl Digests {
     pub(super) fn source(&self, file: File, facts: &Metadata) -> Option<Source> {
         let facts = Facts::of(facts);
         if let Some(known) = self.lock().get(&facts) {
-            return Some(Source::Known(known.clone()));
+            return Some(Source::Known(*known));
         }
         if facts.size > LONGEST {
             return None;
@@ -83,23 +101,36 @@ impl Digests {
         source: Source,
         end: impl Fn() -> Option<Instant>,
     ) -> Option<String> {
-        match source {
-            Source::Known(digest) => Some(digest),
-            Source::Later(facts) => self.lock().get(&facts).cloned(),
+        let digest = match source {
+            Source::Known(digest) => digest,
+            Source::Later(facts) => self.lock().get(&facts).copied()?,
             Source::Read(facts, file) => {
                 self.open.fetch_sub(1, Ordering::Relaxed);
-                let known = self.lock().get(&facts).cloned();
-                known.or_else(|| self.read(facts, file, end))
+                let known = self.lock().get(&facts).copied();
+                known.or_else(|| self.read(facts, file, end))?
             }
+        };
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Takes in what earlier runs read.
+    pub(super) fn load(&self, kept: &Kept) {
+        let earlier = kept.load();
+        let mut known = self.lock();
+        for (facts, digest) in earlier.into_iter().take(MOST_KNOWN) {
+            known.entry(facts).or_insert(digest);
         }
     }
 
-    fn read(
-        &self,
-        facts: Facts,
-        mut file: File,
-        end: impl Fn() -> Option<Instant>,
-    ) -> Option<String> {
+    /// Keeps for later runs what this one read, if it read anything.
+    pub(super) fn save(&self, kept: &Kept, now: Timestamp) {
+        if self.read.load(Ordering::Relaxed) {
+            // Nothing is lost where that fails but time.
+            drop(kept.save(self.lock().iter(), now));
+        }
+    }
+
+    fn read(&self, facts: Facts, mut file: File, end: impl Fn() -> Option<Instant>) -> Option<Sha> {
         let mut chunk = vec![0; CHUNK];
         let mut hasher = Sha256::new();
         loop {
@@ -117,17 +148,18 @@ impl Digests {
         if Facts::of(&file.metadata().ok()?) != facts {
             return None;
         }
-        let digest: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hasher.finalize().into();
+        self.read.store(true, Ordering::Relaxed);
         let mut known = self.lock();
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        known.insert(facts, digest.clone());
+        known.insert(facts, digest);
         Some(digest)
     }
 
     /// The map is whole at every unlock.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Facts, String>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Facts, Sha>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -136,6 +168,8 @@ impl Digests {
 mod tests {
     use std::fs;
     use std::path::Path;
+
+    use kvro_ledger::StateDir;
 
     use super::*;
 
@@ -162,10 +196,48 @@ mod tests {
         let first = open().unwrap();
         assert!(matches!(first, Source::Read(..)));
         assert_eq!(digests.resolve(first, never).as_deref(), Some(ABC));
-        assert!(matches!(open(), Some(Source::Known(known)) if known == ABC));
+        assert!(matches!(open(), Some(Source::Known(_))));
+        assert_eq!(digests.resolve(open().unwrap(), never).as_deref(), Some(ABC));
         fs::write(&path, "").unwrap();
         let changed = open().unwrap();
         assert_eq!(digests.resolve(changed, never).as_deref(), Some(EMPTY));
+    }
+
+    #[test]
+    fn what_a_run_read_the_next_one_knows_as_long_as_it_is_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&directory.path().join("state")).unwrap();
+        let (kept, tool) = (Kept::beside(&state), directory.path().join("tool"));
+        let large = vec![b'x'; 1 << 20];
+        let run = |path: &Path, seconds: i64| {
+            let now = fs::metadata(path).unwrap().ctime() + seconds;
+            let digests = Digests::default();
+            digests.load(&kept);
+            let source = source(&digests, path).unwrap();
+            let is_known = matches!(source, Source::Known(_));
+            let digest = digests.resolve(source, never).unwrap();
+            digests.save(&kept, Timestamp::from_second(now).unwrap());
+            (is_known, digest)
+        };
+        fs::write(&tool, &large).unwrap();
+        let (_, digest) = run(&tool, 2);
+        // It had changed too lately to be sure of.
+        assert_eq!(run(&tool, 3), (false, digest.clone()));
+        assert_eq!(run(&tool, 3), (true, digest.clone()));
+        // A small one is read again, and keeps nothing from being known.
+        let small = directory.path().join("small");
+        fs::write(&small, "abc").unwrap();
+        assert_eq!(run(&small, 9), (false, ABC.to_owned()));
+        assert!(!run(&small, 9).0);
+        assert_eq!(run(&tool, 9), (true, digest.clone()));
+        fs::write(&tool, [&large[..], b"y"].concat()).unwrap();
+        let (is_known, other) = run(&tool, 9);
+        assert!(!is_known && other != digest);
+        fs::write(state.path().join("executables"), "no such thing").unwrap();
+        assert_eq!(run(&tool, 9), (false, other));
+        let left: Vec<_> = fs::read_dir(state.path()).unwrap().flatten().collect();
+        let is_part = |name: &str| name.starts_with("executables.");
+        assert!(!left.iter().any(|entry| is_part(&entry.file_name().to_string_lossy())));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! and records them. What the queue cannot hold is counted, and the count is an event.
 
 mod digest;
+mod kept;
 mod queue;
 mod words;
 
@@ -13,10 +14,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use kvro_ledger::{Actor, Clock, Event, Recorder};
+use kvro_ledger::{Actor, Clock, Event, Recorder, StateDir};
 use kvro_sandbox::ProcessSeen;
 
 use digest::Digests;
+use kept::Kept;
 use queue::{Batch, Queue, Queued};
 
 /// Records processes for as long as it lives.
@@ -31,19 +33,22 @@ impl ProcessRecord {
     pub(super) fn start(
         recorder: Recorder,
         clock: Clock,
-    ) -> io::Result<(Self, impl Fn(ProcessSeen) + Send)> {
+        state: &StateDir,
+    ) -> io::Result<(Self, impl Fn(ProcessSeen) + Send + use<>)> {
         let (queue, digests) = (Arc::new(Queue::default()), Arc::new(Digests::default()));
         let tell = {
             let (queue, digests) = (Arc::clone(&queue), Arc::clone(&digests));
             move |seen| queue.push(Queued::new(seen, &digests))
         };
         let write = {
-            let queue = Arc::clone(&queue);
+            let (queue, kept) = (Arc::clone(&queue), Kept::beside(state));
             move || {
+                digests.load(&kept);
                 while let Some(batch) = queue.take() {
                     let end = || queue.closed_since();
                     write(batch, &recorder, &clock, |source| digests.resolve(source, end));
                 }
+                digests.save(&kept, clock.now());
             }
         };
         let thread = thread::Builder::new().name("processes".to_owned()).spawn(write)?;
