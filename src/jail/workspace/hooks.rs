@@ -90,11 +90,16 @@ struct Named {
 impl Named {
     fn by(file: &Path, home: &Path) -> Self {
         let mut named = Self::default();
-        named.take(file, home, MOST_INCLUDED);
+        let mut left = MOST_FILES;
+        named.take(file, home, &mut left);
         named
     }
 
-    fn take(&mut self, file: &Path, home: &Path, deeper: usize) {
+    /// Takes in `file` and what it includes, of all together no more than `left` files: they may
+    /// include each other.
+    fn take(&mut self, file: &Path, home: &Path, left: &mut usize) {
+        let Some(rest) = left.checked_sub(1) else { return };
+        *left = rest;
         let text = read_small(file).unwrap_or_default();
         for variable in git::parse(&text).unwrap_or_default() {
             let Some(value) = variable.value.filter(|value| !value.is_empty()) else { continue };
@@ -105,9 +110,9 @@ impl Named {
             match variable.key.to_string().as_str() {
                 "core.hookspath" => self.hooks.push(path),
                 "core.worktree" => self.worktree = Some(path),
-                key if key.starts_with("include") && key.ends_with(".path") && deeper > 0 => {
+                key if key.starts_with("include") && key.ends_with(".path") => {
                     let beside = file.parent().unwrap_or(Path::new("/"));
-                    self.take(&beside.join(path), home, deeper - 1);
+                    self.take(&beside.join(path), home, left);
                 }
                 _ => {}
             }
@@ -115,8 +120,8 @@ impl Named {
     }
 }
 
-/// git itself follows so many includes.
-const MOST_INCLUDED: usize = 10;
+/// More than anybody's configuration is made of.
+const MOST_FILES: usize = 100;
 
 /// The roots of the working trees that are linked to `git_dir`.
 fn linked_worktrees(git_dir: &Path) -> Vec<PathBuf> {

@@ -463,7 +463,10 @@ fn hooks_that_the_account_names_are_protected_in_each_repository() {
         host.write(&format!("work/{name}/objects/x"), "x");
     }
     host.write("work/.git/config", "[include]\npath = more\n[core]\nbare = false\n");
-    host.write("work/.git/more", "[core]\nhooksPath = by-include\n[include]\npath = more\n");
+    host.write(
+        "work/.git/more",
+        "[core]\nhooksPath = by-include\n[include]\npath = more\npath = more\n",
+    );
     host.write(".gitconfig", "[includeIf \"gitdir:~/\"]\npath = ~/work.inc\n");
     host.write("work.inc", "[core]\nhooksPath = .githooks\n");
     host.write(".config/git/config", "[core]\nhooksPath = ~/work/shared/hooks\n");

@@ -126,9 +126,10 @@ impl GuardHandle {
         let mut views = views.into_iter().peekable();
         loop {
             let (mut piece, mut bytes) = (Vec::new(), 0);
-            let length = |view: &PathBuf| view.as_os_str().len();
-            while let Some(view) = views.next_if(|view| bytes + length(view) < LONG) {
-                bytes += length(&view);
+            while bytes < LONG
+                && let Some(view) = views.next()
+            {
+                bytes += view.as_os_str().len();
                 piece.push(view);
             }
             let message = ToGuard::Show { at: at.clone(), standing, views: piece };
