@@ -1,9 +1,9 @@
 //! Which directories are guarded, and what the policy says of names in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 
@@ -59,6 +59,9 @@ struct Inner {
     files: FileRules,
     /// All patterns of `files`.
     sieve: Sieve,
+    /// Directories that are known to match nothing, nor anything on the way to them: of a path
+    /// that is asked about, the way was most often asked about before.
+    clear: Mutex<HashSet<PathBuf>>,
     /// Directories that lead to names of `files`.
     leads: Leads,
 }
@@ -74,19 +77,42 @@ impl ClosedNames {
             root: root.to_owned(),
             files: files.clone(),
             sieve: files.sieve()?,
+            clear: Mutex::default(),
             leads: files.leads(),
         })))
+    }
+}
+
+/// So many directories are remembered.
+const MOST_CLEAR: usize = 4096;
+
+impl Inner {
+    /// Whether a pattern may match `path` or anything on the way to it.
+    fn may_match(&self, path: &Path) -> bool {
+        self.sieve.may_match(path) || path.parent().is_some_and(|dir| !self.is_clear(dir))
+    }
+
+    fn is_clear(&self, dir: &Path) -> bool {
+        let known = || self.clear.lock().unwrap_or_else(PoisonError::into_inner);
+        if dir.as_os_str().is_empty() || known().contains(dir) {
+            return true;
+        }
+        let is_clear = !self.may_match(dir);
+        if is_clear {
+            let mut known = known();
+            if known.len() >= MOST_CLEAR {
+                known.clear();
+            }
+            known.insert(dir.to_owned());
+        }
+        is_clear
     }
 }
 
 impl Names for ClosedNames {
     fn standing(&self, path: &Path) -> Standing {
         let inner = &*self.0;
-        let may_match = path
-            .ancestors()
-            .take_while(|above| !above.as_os_str().is_empty())
-            .any(|above| inner.sieve.may_match(above));
-        if may_match {
+        if inner.may_match(path) {
             if inner.files.hide.covers(path).is_some() {
                 return Standing::Hidden;
             }
@@ -196,4 +222,51 @@ pub(super) fn shows(guarded: &Guarded, path: &Path) -> bool {
     let is_view = |path: &Path| guarded.views.iter().any(|view| view.path == path);
     path.strip_prefix(&guarded.root)
         .is_ok_and(|path| is_view(path) || path.parent().is_some_and(is_view))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Cover;
+
+    #[test]
+    fn what_is_remembered_of_a_way_changes_no_answer() {
+        let cover = |words: &[&str]| {
+            let entries =
+                words.iter().map(|word| crate::policy::Entry::typed(word.parse().unwrap()));
+            Cover::of(vec![entries.collect()])
+        };
+        let files = FileRules {
+            hide: cover(&["**/.env", "secrets/**"]),
+            protect: cover(&["infra/**", "mods/*/hook"]),
+            ..FileRules::default()
+        };
+        let names = ClosedNames::new(Path::new("/nowhere"), &files).unwrap();
+        // Twice: the second time from memory.
+        for _ in 0..2 {
+            for (path, standing) in [
+                ("a/b/c", Standing::Open),
+                ("a/b/.env", Standing::Hidden),
+                ("a/b/.env/c/d", Standing::Hidden),
+                ("a/b/d", Standing::Open),
+                ("secrets/x/y", Standing::Hidden),
+                ("infra", Standing::Protected),
+                ("infra/x/y/z", Standing::Protected),
+                ("mods", Standing::Leads),
+                ("mods/one", Standing::Leads),
+                ("mods/one/hook", Standing::Protected),
+                ("mods/one/hook/below", Standing::Protected),
+                ("mods/one/two/hook", Standing::Open),
+            ] {
+                assert_eq!(names.standing(Path::new(path)), standing, "{path}");
+            }
+        }
+        for number in 0..MOST_CLEAR + 2 {
+            assert_eq!(
+                names.standing(&Path::new("d").join(number.to_string()).join("x")),
+                Standing::Open
+            );
+        }
+        assert_eq!(names.standing(Path::new("d/0/.env")), Standing::Hidden);
+    }
 }
