@@ -124,8 +124,8 @@ fn build(
     Ok((terminal, built.decoys, sockets))
 }
 
-/// Hands the guarded trees to the stage and waits until it is in: it cannot join a process that is no
-/// longer dumpable.
+/// Hands the guarded trees to the stage and waits until it is in: it cannot join a process that is
+/// no longer dumpable.
 fn let_the_guard_in(trees: &[Tree], stage: &Channel) -> io::Result<()> {
     let descriptors: Vec<_> = trees.iter().flat_map(Tree::descriptors).map(AsFd::as_fd).collect();
     stage.send(&FromPid1::Laid, &descriptors)?;

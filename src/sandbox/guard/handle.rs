@@ -64,41 +64,47 @@ impl GuardHandle {
     ) -> io::Result<Answer> {
         self.channel.send(request, content.as_slice())?;
         loop {
-            let Some((About { tree, message }, mut fds)) = self.channel.receive()? else {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            };
-            return Ok(match message {
-                FromGuard::Done => Answer::Done,
-                FromGuard::Opened => Answer::Opened(fds.pop().ok_or(io::ErrorKind::InvalidData)?),
-                FromGuard::IsThere => Answer::IsThere,
-                FromGuard::Failed { errno } => Answer::Failed(errno),
-                FromGuard::Appeared { at, is_dir } => {
-                    self.appeared.push_back(Appeared { tree, at, is_dir });
-                    continue;
-                }
-                FromGuard::Unwatched { dir } => {
-                    self.unwatched = Some(Unwatched { tree, dir });
-                    continue;
-                }
-            });
+            let received = self.channel.receive()?;
+            if let Some(answer) = self.take(received)? {
+                return Ok(answer);
+            }
         }
+    }
+
+    /// Takes in what the guard tells; what it answers comes back.
+    fn take(
+        &mut self,
+        received: Option<(About<FromGuard>, Vec<OwnedFd>)>,
+    ) -> io::Result<Option<Answer>> {
+        let Some((About { tree, message }, mut fds)) = received else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        Ok(match message {
+            FromGuard::Done => Some(Answer::Done),
+            FromGuard::Opened => Some(Answer::Opened(fds.pop().ok_or(io::ErrorKind::InvalidData)?)),
+            FromGuard::IsThere => Some(Answer::IsThere),
+            FromGuard::Failed { errno } => Some(Answer::Failed(errno)),
+            FromGuard::Appeared { at, is_dir } => {
+                self.appeared.push_back(Appeared { tree, at, is_dir });
+                None
+            }
+            FromGuard::Unwatched { dir } => {
+                self.unwatched = Some(Unwatched { tree, dir });
+                None
+            }
+        })
     }
 
     /// What appeared on the host since the last call.
     pub(crate) fn appeared(&mut self) -> io::Result<Vec<Appeared>> {
         loop {
-            match self.channel.try_receive::<About<FromGuard>>() {
-                Ok(Some((About { tree, message }, _))) => match message {
-                    FromGuard::Appeared { at, is_dir } => {
-                        self.appeared.push_back(Appeared { tree, at, is_dir });
+            match self.channel.try_receive() {
+                Ok(received) => {
+                    if self.take(received)?.is_some() {
+                        // Nothing was asked.
+                        return Err(io::ErrorKind::InvalidData.into());
                     }
-                    FromGuard::Unwatched { dir } => self.unwatched = Some(Unwatched { tree, dir }),
-                    FromGuard::Done
-                    | FromGuard::Opened
-                    | FromGuard::IsThere
-                    | FromGuard::Failed { .. } => return Err(io::ErrorKind::InvalidData.into()),
-                },
-                Ok(None) => return Err(io::ErrorKind::BrokenPipe.into()),
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(self.appeared.drain(..).collect());
                 }

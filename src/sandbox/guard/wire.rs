@@ -104,6 +104,14 @@ pub enum Standing {
     Leads,
 }
 
+impl Standing {
+    /// Whether the name is not to be made or changed.
+    #[must_use]
+    pub fn is_closed(self) -> bool {
+        matches!(self, Self::Hidden | Self::Protected)
+    }
+}
+
 /// What the guard answers and tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromGuard {

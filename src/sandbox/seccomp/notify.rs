@@ -50,7 +50,8 @@ const ALWAYS: &[Waits] = &[
     (libc::SYS_exit_group, Which::Without(0), Family::Exit),
 ];
 
-/// What names come and go by, and what a file is opened by to be changed. `openat2` has its flags in memory, which a filter cannot read.
+/// What names come and go by, and what a file is opened by to be changed. `openat2` has its flags
+/// in memory, which a filter cannot read.
 const NAMING: &[Waits] = &[
     (libc::SYS_openat, Which::Writing(2), Family::Naming),
     (libc::SYS_openat2, Which::All, Family::Naming),

@@ -54,7 +54,7 @@ impl Spot<'_> {
     }
 
     fn is_closed(&self) -> bool {
-        matches!(self.standing(), Standing::Hidden | Standing::Protected)
+        self.standing().is_closed()
     }
 
     fn is_view(&self) -> bool {
@@ -172,56 +172,26 @@ impl NameJudge {
         match errno.filter(|_| is_about_it && place.stat().is_some()) {
             Some(errno) => spot.refused("open", errno),
             None if flags & libc::O_CREAT == 0 => Ruling::GoOn,
-            None => self.rule_making(caller, place, Making::File { flags, mode }),
+            None if is_guarded => make(caller, place, spot, Making::File { flags, mode }),
+            None => spot.closed("create"),
         }
     }
 
     fn rule_binding(&self, caller: Caller<'_>, place: &Place, socket: i32) -> Ruling {
-        let what = Making::Socket { umask: caller.umask() };
-        let ruling = self.rule_making(caller, place, what);
+        let ruling = self.rule_making(caller, place, Making::Socket { umask: 0 });
         if let Ruling::Refuse(libc::EEXIST) = ruling {
             return Ruling::Refuse(libc::EADDRINUSE);
         }
         if let Ruling::Ask(request) = ruling { Ruling::Bind(request, socket) } else { ruling }
     }
 
-    fn rule_making(&self, caller: Caller<'_>, place: &Place, mut what: Making) -> Ruling {
-        let spot = match self.place(place) {
-            Where::Outside => return Ruling::GoOn,
-            Where::Free(spot) if spot.is_closed() => return spot.closed("create"),
-            Where::Free(_) => return Ruling::GoOn,
-            Where::Guarded(spot) => spot,
-        };
-        if place.stat().is_some() {
-            return match what {
-                Making::File { .. } => Ruling::GoOn,
-                Making::Dir { .. }
-                | Making::Symlink { .. }
-                | Making::Node { .. }
-                | Making::Socket { .. } => Ruling::Refuse(libc::EEXIST),
-            };
+    fn rule_making(&self, caller: Caller<'_>, place: &Place, what: Making) -> Ruling {
+        match self.place(place) {
+            Where::Outside => Ruling::GoOn,
+            Where::Free(spot) if spot.is_closed() => spot.closed("create"),
+            Where::Free(_) => Ruling::GoOn,
+            Where::Guarded(spot) => make(caller, place, spot, what),
         }
-        let standing = spot.standing();
-        let leads_astray = matches!(what, Making::Symlink { .. }) && standing == Standing::Leads;
-        if leads_astray || matches!(standing, Standing::Hidden | Standing::Protected) {
-            return spot.closed("create");
-        }
-        match &mut what {
-            Making::File { .. } if place.ends_in_slash => return Ruling::Refuse(libc::EISDIR),
-            Making::Symlink { .. } | Making::Node { .. } | Making::Socket { .. }
-                if place.ends_in_slash =>
-            {
-                return Ruling::Refuse(libc::ENOENT);
-            }
-            Making::Dir { mode, standing: of_dir } => {
-                *mode &= !caller.umask();
-                // What was guarded once is guarded again.
-                *of_dir = if spot.is_view() { Standing::Leads } else { standing };
-            }
-            Making::File { mode, .. } | Making::Node { mode } => *mode &= !caller.umask(),
-            Making::Symlink { .. } | Making::Socket { .. } => {}
-        }
-        Ruling::Ask(spot.tree.ask(ToGuard::Make { at: spot.at, what }))
     }
 
     fn rule_removing(&self, place: &Place, of_dir: bool) -> Ruling {
@@ -317,4 +287,39 @@ impl NameJudge {
             Where::Guarded(_) | Where::Free(_) | Where::Outside => Ruling::GoOn,
         }
     }
+}
+
+/// Makes `what` at a guarded name.
+fn make(caller: Caller<'_>, place: &Place, spot: Spot<'_>, mut what: Making) -> Ruling {
+    if place.stat().is_some() {
+        return match what {
+            Making::File { .. } => Ruling::GoOn,
+            Making::Dir { .. }
+            | Making::Symlink { .. }
+            | Making::Node { .. }
+            | Making::Socket { .. } => Ruling::Refuse(libc::EEXIST),
+        };
+    }
+    let standing = spot.standing();
+    let leads_astray = matches!(what, Making::Symlink { .. }) && standing == Standing::Leads;
+    if leads_astray || standing.is_closed() {
+        return spot.closed("create");
+    }
+    match &mut what {
+        Making::File { .. } if place.ends_in_slash => return Ruling::Refuse(libc::EISDIR),
+        Making::Symlink { .. } | Making::Node { .. } | Making::Socket { .. }
+            if place.ends_in_slash =>
+        {
+            return Ruling::Refuse(libc::ENOENT);
+        }
+        Making::Dir { mode, standing: of_dir } => {
+            *mode &= !caller.umask();
+            // What was guarded once is guarded again.
+            *of_dir = if spot.is_view() { Standing::Leads } else { standing };
+        }
+        Making::File { mode, .. } | Making::Node { mode } => *mode &= !caller.umask(),
+        Making::Socket { umask } => *umask = caller.umask(),
+        Making::Symlink { .. } => {}
+    }
+    Ruling::Ask(spot.tree.ask(ToGuard::Make { at: spot.at, what }))
 }
