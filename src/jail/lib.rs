@@ -8,6 +8,7 @@ pub mod inspect;
 pub mod limits;
 pub mod plan;
 pub mod policy;
+mod replace;
 pub mod report;
 pub mod start;
 pub mod supervise;

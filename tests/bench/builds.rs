@@ -46,6 +46,8 @@ struct Build {
     /// What is gone before each time.
     built: &'static str,
     words: &'static [&'static str],
+    /// Where its tools are installed.
+    tools: PathBuf,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -54,11 +56,14 @@ fn main() -> anyhow::Result<()> {
         ready: &["cargo", "fetch", "--quiet"],
         built: "target",
         words: &["cargo", "build", "--quiet", "--offline"],
+        // Without one there is no cargo to get anything ready with, which is told.
+        tools: toolchain().unwrap_or_default(),
     };
     let npm = Build {
         ready: &["npm", "install", "--silent", "--no-audit", "--no-fund"],
         built: "node_modules",
         words: &["npm", "ci", "--silent", "--no-audit", "--no-fund", "--offline"],
+        tools: "/usr".into(),
     };
     for (build, files) in [
         (cargo, &[("Cargo.toml", CRATE), ("src/main.rs", "fn main() {}\n")][..]),
@@ -80,7 +85,7 @@ fn main() -> anyhow::Result<()> {
 
 impl Build {
     fn get_ready(&self, place: &Place, dir: &Path) -> anyhow::Result<()> {
-        ensure!(self.host(place, dir, self.ready)?.status()?.success(), "it cannot be got ready");
+        ensure!(self.host(place, dir, self.ready).status()?.success(), "it cannot be got ready");
         Ok(())
     }
 
@@ -88,8 +93,8 @@ impl Build {
         let (mut wall, mut cpu) = (Pairs::default(), Pairs::default());
         // Once to warm up.
         for pair in 0..=PAIRS {
-            let jail = self.time(self.jail(place, dir)?, dir)?;
-            let host = self.time(self.host(place, dir, self.words)?, dir)?;
+            let jail = self.time(self.jail(place, dir), dir)?;
+            let host = self.time(self.host(place, dir, self.words), dir)?;
             if pair > 0 {
                 wall.add(jail.0, host.0);
                 cpu.add(jail.1, host.1);
@@ -107,31 +112,26 @@ impl Build {
         Ok((millis(start.elapsed()), spent()? - before))
     }
 
-    fn host(&self, place: &Place, dir: &Path, words: &[&str]) -> anyhow::Result<Command> {
+    fn host(&self, place: &Place, dir: &Path, words: &[&str]) -> Command {
         let mut command = place.command(words[0]);
-        command.args(&words[1..]).current_dir(dir).env("PATH", self.path()?);
-        Ok(command)
+        command.args(&words[1..]).current_dir(dir).env("PATH", self.path());
+        command
     }
 
-    fn jail(&self, place: &Place, dir: &Path) -> anyhow::Result<Command> {
-        let tools = self.tools()?;
-        let tools = tools.to_string_lossy();
-        let mut command = place.jail(&["--read", &tools], self.words);
-        command.current_dir(dir).env("PATH", self.path()?);
-        Ok(command)
+    fn jail(&self, place: &Place, dir: &Path) -> Command {
+        let mut command = place.jail(&["--read", &self.tools.to_string_lossy()], self.words);
+        command.current_dir(dir).env("PATH", self.path());
+        command
     }
 
-    fn path(&self) -> anyhow::Result<String> {
-        Ok(format!("{}/bin:/usr/local/bin:/usr/bin:/bin", self.tools()?.display()))
+    fn path(&self) -> String {
+        format!("{}/bin:/usr/local/bin:/usr/bin:/bin", self.tools.display())
     }
+}
 
-    /// Where the tools are installed: the toolchain itself, and not what chooses one.
-    fn tools(&self) -> anyhow::Result<PathBuf> {
-        if self.words[0] != "cargo" {
-            return Ok("/usr".into());
-        }
-        let said = new_command("rustc".as_ref()).args(["--print", "sysroot"]).output();
-        let said = String::from_utf8(said.context("there is no rustc")?.stdout)?;
-        Ok(said.trim().into())
-    }
+/// The toolchain itself, and not what chooses one.
+fn toolchain() -> anyhow::Result<PathBuf> {
+    let said = new_command("rustc".as_ref()).args(["--print", "sysroot"]).output();
+    let said = String::from_utf8(said.context("there is no rustc")?.stdout)?;
+    Ok(said.trim().into())
 }

@@ -108,16 +108,13 @@ fn about_path(loaded: &Loaded, view: &HomeView, workspace: &Path, path: &Path) -
     let own = [PathBuf::from(".git")].into_iter();
     let on_the_way = inside.ancestors().filter(|dir| is_git_dir(&workspace.join(dir)));
     let git_dirs = own.chain(on_the_way.map(Path::to_owned)).collect();
-    let files = loaded.policy.files.in_repositories(&git_dirs);
-    let files = if folds_case(workspace) { files.folded() } else { files };
+    let files = loaded.policy.files.in_repositories(&git_dirs).folded_if(folds_case(workspace));
     let policy = Policy { files, ..loaded.policy.clone() };
     match policy.explain_path(workspace, path) {
         PathAnswer::Hidden(rule) => {
             Answer::new(about, "hidden", "cannot be read, written or made").by(Some(rule))
         }
-        PathAnswer::Protected(rule) => {
-            Answer::new(about, "protected", "can be read, but not written or made").by(Some(rule))
-        }
+        PathAnswer::Protected(rule) => Answer::protected(about, rule),
         PathAnswer::Writable(rule) => {
             Answer::new(about, "writable", "can be read and written").by(Some(&shown(rule)))
         }
@@ -144,7 +141,7 @@ fn beside_policy(view: &HomeView, path: &Path) -> Answer {
         let below = path.strip_prefix(&settings.dir.at).ok()?;
         settings.protect.covers(below)
     }) {
-        Answer::new(about, "protected", "can be read, but not written or made").by(Some(rule))
+        Answer::protected(about, rule)
     } else if among(&view.keep) {
         Answer::new(about, "writable", "can be read and written: the agent's own state")
     } else if among(&view.read) || SYSTEM_TREES.iter().any(|tree| path.starts_with(tree)) {
@@ -187,6 +184,10 @@ impl Answer {
             why: None,
             hint: None,
         }
+    }
+
+    fn protected<T: Display>(about: impl Display, rule: &Entry<T>) -> Self {
+        Self::new(about, "protected", "can be read, but not written or made").by(Some(rule))
     }
 
     fn by<T: Display>(self, entry: Option<&Entry<T>>) -> Self {

@@ -220,9 +220,8 @@ impl Launch {
         let hide = cover(&self.hide).map_err(RecordError::Rules)?;
         let protect = cover(&self.protect).map_err(RecordError::Rules)?;
         let files = FileRules { hide, protect, ..FileRules::default() };
-        let mut rules = files.in_repositories(&git_dirs);
-        rules.protect.add(self.hooks.iter().filter_map(|dir| Entry::hooks_path(&dir.0)).collect());
-        Ok(if self.folds_case { rules.folded() } else { rules })
+        let hooks = self.hooks.iter().map(|dir| dir.0.as_path());
+        Ok(files.folded_if(self.folds_case).in_workspace(&git_dirs, hooks))
     }
 }
 

@@ -4,9 +4,7 @@
 //! what is new there was perhaps put there to be run outside of any jail.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
@@ -14,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::policy::KeyPath;
-use crate::workspace::Watched;
+use crate::workspace::{Watched, read_plain};
 
 /// Larger files are not read.
 const LARGEST: u64 = 64 << 20;
@@ -42,17 +40,10 @@ impl Settings {
 }
 
 fn programs(file: &Path, keys: &[KeyPath]) -> io::Result<BTreeMap<String, String>> {
-    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).bits();
-    let file = match File::options().read(true).custom_flags(flags).open(file) {
+    let text = match read_plain(file, OFlag::O_NOFOLLOW, LARGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        opened => opened?,
+        read => read?,
     };
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > LARGEST {
-        return Err(io::Error::other("it is no file, or too large"));
-    }
-    let mut text = Vec::new();
-    file.take(LARGEST).read_to_end(&mut text)?;
     let value: Value = serde_json::from_slice(&text)?;
     let mut found = BTreeMap::new();
     for key in keys {

@@ -10,7 +10,7 @@ use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 use crate::git::{self, Effect};
 use crate::policy::{FileRules, Leads, Sieve};
 use crate::workspace::{
-    FEW, Match, Matches, Settings, everything_below, folds_case, is_git_dir, look, read_small,
+    FEW, Match, Matches, Settings, everything_below, is_git_dir, look, read_small,
 };
 
 /// A tree to be guarded.
@@ -40,7 +40,6 @@ impl Guarding {
     pub fn settings(settings: &Settings) -> Result<Self, globset::Error> {
         let Settings { dir, protect } = settings;
         let files = FileRules { protect: protect.clone(), ..FileRules::default() };
-        let files = if folds_case(&dir.from) { files.folded() } else { files };
         let names = ClosedNames::new(&dir.from, &files)?;
         let views = views(&Matches::default(), &names, Stretch::ReadWrite);
         let (root, suspects, folds_case) = (dir.at.clone(), Vec::new(), files.folds_case());
@@ -145,12 +144,10 @@ impl Names for ClosedNames {
     }
 
     fn brings_closed(&self, from: &Path, to: &Path) -> bool {
-        let is_closed =
-            |path: &Path| matches!(self.standing(path), Standing::Hidden | Standing::Protected);
         self.0.leads.reach_below(to)
             && everything_below(&self.0.root.join(from))
                 .iter()
-                .any(|below| is_closed(&to.join(below)))
+                .any(|below| self.standing(&to.join(below)).is_closed())
     }
 
     fn views(&self, dir: &Path) -> Vec<PathBuf> {

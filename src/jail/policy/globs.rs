@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
 use super::entry::{Entry, Origin};
+use super::leads::Leads;
 
 /// One pattern as it was typed.
 ///
@@ -124,14 +125,23 @@ pub(super) enum Case {
     Folded,
 }
 
-fn compile(pattern: &str, case: Case) -> Result<Lazy, GlobError> {
+/// A pattern as all of ours are meant.
+pub(super) fn glob(pattern: &str, case: Case) -> Result<Glob, GlobError> {
     GlobBuilder::new(pattern)
         .literal_separator(true)
         .backslash_escape(true)
         .case_insensitive(case == Case::Folded)
         .build()
-        .map(Lazy::new)
         .map_err(|error| GlobError::Syntax(error.kind().to_string()))
+}
+
+fn compile(pattern: &str, case: Case) -> Result<Lazy, GlobError> {
+    glob(pattern, case).map(Lazy::new)
+}
+
+/// Whether a pattern, or a part of one, stands for itself alone.
+pub(crate) fn is_literal(pattern: &str) -> bool {
+    !pattern.contains(['*', '?', '[', '{', '\\'])
 }
 
 impl PathGlob {
@@ -210,8 +220,8 @@ impl PathGlob {
     /// this pattern.
     pub(super) fn is_in_vain_after(&self, earlier: &Self) -> Option<PathBuf> {
         let is_back = self.takes_back() && !earlier.takes_back();
-        let leads = if is_back { self.leads() } else { Vec::new() };
-        leads.into_iter().find(|dir| earlier.is_match(dir))
+        let leads = if is_back { Leads::of([self].into_iter()) } else { Leads::default() };
+        leads.spelled().find(|dir| earlier.is_match(dir)).cloned()
     }
 
     fn is_match(&self, path: &Path) -> bool {
@@ -231,26 +241,12 @@ impl PathGlob {
         self.unit.as_ref().is_some_and(|unit| unit.is_match(path))
     }
 
-    /// The directories above what it matches, as far as it spells them out.
-    fn leads(&self) -> Vec<PathBuf> {
-        let literal = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
-        let parts: Vec<&str> = self.body.split('/').collect();
-        let above = parts.split_last().map_or(&[][..], |(_, above)| above);
-        let mut dir = PathBuf::new();
-        let dirs = above.iter().take_while(|part| literal(part)).map(|part| {
-            dir.push(part);
-            dir.clone()
-        });
-        dirs.collect()
-    }
-
     /// Whether it could match something below the directory `dir`. Errs towards yes.
     fn may_reach_below(&self, dir: &Path) -> bool {
         if !self.body.contains('/') || self.body.starts_with("**") {
             return true;
         }
-        let literal = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
-        let own = self.body.split('/').take_while(literal);
+        let own = self.body.split('/').take_while(|part| is_literal(part));
         let is_same = |own: &str, theirs: &OsStr| match self.case {
             Case::Told => theirs == own,
             Case::Folded => theirs.to_string_lossy().to_lowercase() == own.to_lowercase(),
@@ -335,7 +331,7 @@ impl Cover {
     }
 
     /// The same where names in another case are the same.
-    pub(super) fn folded(&self) -> Self {
+    pub(crate) fn folded(&self) -> Self {
         let fold = |entry: &Entry<PathGlob>| entry.clone().map(|glob| glob.folded());
         Self { lists: self.lists.iter().map(|list| list.iter().map(fold).collect()).collect() }
     }
@@ -406,7 +402,6 @@ fn covers_unit<'l>(list: &'l GlobList, path: &Path) -> Option<&'l Entry<PathGlob
 
 #[cfg(test)]
 mod tests {
-    use super::super::leads::Leads;
     use super::*;
 
     fn cover(words: &[&str]) -> Cover {

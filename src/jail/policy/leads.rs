@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::GlobMatcher;
 
-use super::globs::{Case, PathGlob};
+use super::globs::{Case, PathGlob, glob, is_literal};
 
 /// The directories above what some patterns match, whether they are there or not.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +37,6 @@ impl Leads {
     fn add(&mut self, pattern: &str, case: Case) {
         let Some((above, name)) = pattern.rsplit_once('/') else { return };
         let parts: Vec<&str> = above.split('/').collect();
-        let is_literal = |part: &str| !part.contains(['*', '?', '[', '{', '\\']);
         for (at, part) in parts.iter().enumerate() {
             let way = parts[..=at].join("/");
             if case == Case::Told && parts[..=at].iter().all(|part| is_literal(part)) {
@@ -54,6 +53,11 @@ impl Leads {
                 return;
             }
         }
+    }
+
+    /// Those that patterns spell out, outer before inner.
+    pub(super) fn spelled(&self) -> impl Iterator<Item = &PathBuf> {
+        self.spelled.iter()
     }
 
     /// Whether `dir` leads to closed names.
@@ -96,9 +100,7 @@ impl Leads {
 
 /// Compiles what leads to a pattern; none where its parts do not stand for themselves.
 fn one_way(pattern: &str, case: Case) -> Option<GlobMatcher> {
-    let mut glob = GlobBuilder::new(pattern);
-    glob.literal_separator(true).backslash_escape(true).case_insensitive(case == Case::Folded);
-    glob.build().ok().map(|glob| glob.compile_matcher())
+    glob(pattern, case).ok().map(|glob| glob.compile_matcher())
 }
 
 impl Described {

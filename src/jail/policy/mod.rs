@@ -29,6 +29,7 @@ pub use builtin::{policy as builtin_policy, policy_names, profile as profile_tex
 pub use entry::{COMMAND_LINE, Entry, Origin};
 pub use error::{Mistake, PolicyError, Problem};
 pub use explain::{EnvAnswer, PathAnswer};
+pub(crate) use globs::is_literal;
 pub use globs::{Cover, GlobError, GlobList, PathGlob};
 pub(crate) use leads::Leads;
 pub use load::{Loaded, PROJECT_FILE, asked_beyond, asked_in_vain, check, find_project, load};

@@ -181,17 +181,11 @@ fn parse(source: &Source) -> Result<Profile, PolicyError> {
             None => Vec::new(),
         };
         let servers = many(top, "servers", |v| v.parsed(Mistake::Server))?.unwrap_or_default();
-        let keep = match top.take("keep") {
-            Some(list) => list.items()?.into_iter().map(kept).collect::<Result<_, _>>()?,
-            None => Vec::new(),
-        };
+        let keep = tables(top, "keep", kept)?;
         let read = many(top, "read", home_path)?.unwrap_or_default();
         let caches = many(top, "caches", home_path)?.unwrap_or_default();
         let never = many(top, "never", home_path)?.unwrap_or_default();
-        let read_if_clean = match top.take("read_if_clean") {
-            Some(list) => list.items()?.into_iter().map(clean_file).collect::<Result<_, _>>()?,
-            None => Vec::new(),
-        };
+        let read_if_clean = tables(top, "read_if_clean", clean_file)?;
         let moved = top.take("moved").map(moved).transpose()?.unwrap_or_default();
         let (mut pass, mut set) = (Vec::new(), Vec::new());
         if let Some(mut env) = top.section("env")? {
@@ -236,31 +230,29 @@ fn home_path(value: &Value<'_>) -> Result<HomePath, PolicyError> {
     }
 }
 
-fn kept(value: Value<'_>) -> Result<Entry<Keep>, PolicyError> {
-    let origin = value.origin();
-    let mut table = value.section("this entry".to_owned())?;
+/// An array of tables of what `parse` takes, each with its `why`.
+fn tables<'d, T>(
+    section: &mut Section<'d>,
+    key: &'static str,
+    parse: fn(&mut Section<'d>) -> Result<T, PolicyError>,
+) -> Result<Vec<Entry<T>>, PolicyError> {
+    let Some(list) = section.take(key) else { return Ok(Vec::new()) };
+    list.items()?.iter().map(|item| item.table(parse)).collect()
+}
+
+fn kept(table: &mut Section<'_>) -> Result<Keep, PolicyError> {
     let path = home_path(&table.required("value")?)?;
-    let protect = many(&mut table, "protect", |v| v.parsed(Mistake::Glob))?.unwrap_or_default();
-    let watch = many(&mut table, "watch", |v| v.parsed(Mistake::Value))?.unwrap_or_default();
-    let why = why(&mut table)?;
-    table.finish()?;
-    Ok(Entry { value: Keep { path, protect, watch }, why, origin })
+    let protect = many(table, "protect", |v| v.parsed(Mistake::Glob))?.unwrap_or_default();
+    let watch = many(table, "watch", |v| v.parsed(Mistake::Value))?.unwrap_or_default();
+    Ok(Keep { path, protect, watch })
 }
 
-fn why(table: &mut Section<'_>) -> Result<Option<Arc<str>>, PolicyError> {
-    table.take("why").map(|why| why.text().map(Arc::from)).transpose()
-}
-
-fn clean_file(value: Value<'_>) -> Result<Entry<CleanFile>, PolicyError> {
-    let origin = value.origin();
-    let mut table = value.section("this entry".to_owned())?;
+fn clean_file(table: &mut Section<'_>) -> Result<CleanFile, PolicyError> {
     let path = home_path(&table.required("value")?)?;
     let markers = table.required("unless")?.items()?;
     let unless =
         markers.iter().map(|v| v.text().map(str::to_lowercase)).collect::<Result<_, _>>()?;
-    let why = why(&mut table)?;
-    table.finish()?;
-    Ok(Entry { value: CleanFile { path, unless }, why, origin })
+    Ok(CleanFile { path, unless })
 }
 
 fn moved(value: Value<'_>) -> Result<Vec<Moved>, PolicyError> {

@@ -216,12 +216,20 @@ impl<'d> Value<'d> {
         &self,
         parse: impl FnOnce(&Self) -> Result<T, PolicyError>,
     ) -> Result<Entry<T>, PolicyError> {
-        let origin = self.origin();
         if !matches!(self.value, DeValue::Table(_)) {
-            return Ok(Entry { value: parse(self)?, why: None, origin });
+            return Ok(Entry { value: parse(self)?, why: None, origin: self.origin() });
         }
+        self.table(|table| parse(&table.required("value")?))
+    }
+
+    /// A table of what `parse` takes, and `why`.
+    pub(super) fn table<T>(
+        &self,
+        parse: impl FnOnce(&mut Section<'d>) -> Result<T, PolicyError>,
+    ) -> Result<Entry<T>, PolicyError> {
+        let origin = self.origin();
         let mut table = self.clone().section("this entry".to_owned())?;
-        let value = parse(&table.required("value")?)?;
+        let value = parse(&mut table)?;
         let why = table.take("why").map(|why| why.text().map(Arc::from)).transpose()?;
         table.finish()?;
         Ok(Entry { value, why, origin })

@@ -162,6 +162,24 @@ impl FileRules {
         Self { hide, protect: self.protect.in_repositories(git_dirs), ..self.clone() }
     }
 
+    /// The rules as they hold in a workspace with these git directories, where the repositories'
+    /// hooks are in `hooks`.
+    pub(crate) fn in_workspace<'h>(
+        &self,
+        git_dirs: &BTreeSet<PathBuf>,
+        hooks: impl Iterator<Item = &'h Path>,
+    ) -> Self {
+        let mut rules = self.in_repositories(git_dirs);
+        rules.protect.add(hooks.filter_map(Entry::hooks_path).collect());
+        rules.folded_if(self.folds_case())
+    }
+
+    /// The rules as they hold where names in another case are the same, if they are.
+    #[must_use]
+    pub fn folded_if(self, folds_case: bool) -> Self {
+        if folds_case { self.folded() } else { self }
+    }
+
     /// The rules as they hold where names in another case are the same.
     #[must_use]
     pub fn folded(&self) -> Self {

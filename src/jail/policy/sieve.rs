@@ -1,7 +1,8 @@
 //! All patterns compiled into one set.
 //!
 //! Compiling takes a millisecond, a good part of a launch, and a run asks several times with the
-//! same patterns: to scan, to judge names, to inspect what was left. The last set is kept.
+//! same patterns: to scan, to judge names in each guarded tree, to inspect what was left. The last
+//! sets are kept.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,7 +20,10 @@ struct Compiled {
     set: GlobSet,
 }
 
-static LAST: Mutex<Option<Sieve>> = Mutex::new(None);
+static LAST: Mutex<Vec<Sieve>> = Mutex::new(Vec::new());
+
+/// So many sets are kept: one for each tree that a run guards, and some more.
+const MOST: usize = 4;
 
 impl Sieve {
     /// A sieve for `globs`. It may be one for more than them.
@@ -27,9 +31,8 @@ impl Sieve {
         globs: impl Iterator<Item = &'g Glob> + Clone,
     ) -> Result<Self, globset::Error> {
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sieve) = &*last
-            && globs.clone().all(|glob| sieve.0.globs.contains(glob))
-        {
+        let holds_all = |sieve: &&Self| globs.clone().all(|glob| sieve.0.globs.contains(glob));
+        if let Some(sieve) = last.iter().find(holds_all) {
             return Ok(sieve.clone());
         }
         let globs: HashSet<Glob> = globs.cloned().collect();
@@ -38,7 +41,10 @@ impl Sieve {
             set.add(glob.clone());
         }
         let sieve = Self(Arc::new(Compiled { set: set.build()?, globs }));
-        *last = Some(sieve.clone());
+        if last.len() >= MOST {
+            last.remove(0);
+        }
+        last.push(sieve.clone());
         Ok(sieve)
     }
 

@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::error::PolicyError;
+use crate::replace::replace;
 
 /// The store's name in the state directory.
 const FILE: &str = "trusted.toml";
@@ -87,17 +88,10 @@ impl TrustStore {
     }
 }
 
-/// Writes beside the file and renames, so that a reader sees the old text or the new one.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let beside = path.with_extension(format!("toml.{}", std::process::id()));
-    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
-        // The error that matters is the one that is returned.
-        drop(fs::remove_file(&beside));
-    })
+    replace(path, text.as_bytes())
 }
 
 /// The digest of a policy's text, in hexadecimal.

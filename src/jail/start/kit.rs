@@ -39,8 +39,8 @@ impl Kit {
         let net = &loaded.policy.net;
         thread::scope(|scope| {
             let files = &loaded.policy.files;
-            let account = AccountConfig::read(surroundings);
-            let scanning = scope.spawn(move || scan(workspace, files, &account));
+            let scanning =
+                scope.spawn(move || scan(workspace, files, &AccountConfig::read(surroundings)));
             let granted: Vec<&Path> =
                 files.read.iter().chain(&files.write).map(|entry| entry.value.as_path()).collect();
             let view = probe(surroundings, &loaded.profile, workspace, &granted, command);

@@ -127,9 +127,9 @@ fn tell(
     let streams = streams();
     let survey = Arc::new(std::mem::take(&mut kit.survey));
     let state = desk.state;
-    let watched = kit.view.watched.clone();
+    let watched = kit.view.watched.as_slice();
     let keep = |plan: &Plan, pid_1: BorrowedFd<'_>| {
-        keep_launch(request, state, &survey, watched.clone(), plan, pid_1)
+        keep_launch(request, state, &survey, watched, plan, pid_1)
     };
     let (launched, kept) = bring_up(request, &kit, layers, streams, early, keep, desk)?;
     debug!("the jail is made");
@@ -185,13 +185,14 @@ fn keep_launch(
     request: &Request<'_>,
     state: &StateDir,
     survey: &Arc<Survey>,
-    watched: Vec<Watched>,
+    watched: &[Watched],
     plan: &Plan,
     pid_1: BorrowedFd<'_>,
 ) -> Result<Keeping, Failure> {
     let pid_1 = Process::of(pid_1);
     let pid_1 = pid_1.context("cannot tell the jail's pid 1").map_err(Failure::setup)?;
     let (state, run, survey) = (state.clone(), request.run.clone(), Arc::clone(survey));
+    let watched = watched.to_vec();
     let workspace = request.workspace.to_owned();
     let files = request.loaded.policy.files.clone();
     let guarded = plan.guards.iter().find(|guarded| guarded.root == workspace);

@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::fold::folds_case;
 use super::program;
 use super::real::real_path;
 use crate::policy::{CleanFile, Cover, HomePath, Keep, KeyPath, Profiles};
@@ -105,6 +106,7 @@ pub fn probe(
         };
         if !protect.is_empty() && kept.from.is_dir() {
             let protect = Cover::of(vec![protect.clone()]);
+            let protect = if folds_case(&kept.from) { protect.folded() } else { protect };
             settings.push(Settings { dir: kept.clone(), protect });
         }
         if !watch.is_empty() {

@@ -53,7 +53,11 @@ pub(super) fn hooks_paths(
         let own = workspace.join(git_dir);
         let files = ["config", "config.worktree"].map(|name| own.join(name));
         let [config, of_worktree] = files.map(|file| Named::by(&file, &account.home));
-        let paths = [&account.hooks, &config.hooks, &of_worktree.hooks].into_iter().flatten();
+        let all = [&account.hooks, &config.hooks, &of_worktree.hooks];
+        let paths: Vec<&PathBuf> = all.into_iter().flatten().collect();
+        if paths.is_empty() {
+            continue;
+        }
         // Hooks of a working tree run at its root, and so a relative path counts from there.
         let is_beside = git_dir.file_name() == Some(OsStr::new(".git"));
         let tree = of_worktree.worktree.or(config.worktree).map(|tree| own.join(tree));
@@ -137,13 +141,19 @@ fn linked_worktrees(git_dir: &Path) -> Vec<PathBuf> {
 /// Reads a plain file that is not large; a link is followed, as git follows it, a pipe is not
 /// waited for.
 pub fn read_small(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY).bits();
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    read_plain(path, OFlag::empty(), LARGEST)
+}
+
+/// Reads a plain file of at most `largest` bytes, opened with `flags` as well; a pipe is not waited
+/// for.
+pub fn read_plain(path: &Path, flags: OFlag, largest: u64) -> io::Result<Vec<u8>> {
+    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > LARGEST {
+    if !metadata.is_file() || metadata.len() > largest {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes)?;
+    file.take(largest).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

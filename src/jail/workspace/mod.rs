@@ -16,7 +16,7 @@ mod tests;
 
 pub use fold::folds_case;
 pub use home::{HomeView, SYSTEM_TREES, Settings, Shown, Watched, probe};
-pub use hooks::{AccountConfig, read_small};
+pub use hooks::{AccountConfig, read_plain, read_small};
 pub use place::{PlaceError, grantable, settle};
 pub use real::real_path;
 pub use scan::{

@@ -16,7 +16,7 @@ use super::hooks::{AccountConfig, hooks_paths};
 use super::real::real_path;
 use super::sights::Sights;
 use super::walk::{FEW, Kind, Next, Unreadable, walk};
-use crate::policy::{Entry, FileRules};
+use crate::policy::{FileRules, is_literal};
 
 /// What is in the workspace that the policy closes. Paths are relative to it, sorted, each once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,9 +70,8 @@ pub(super) fn scan_alone(
     files: &FileRules,
     account: &AccountConfig,
 ) -> Result<Survey, ScanError> {
-    let told = files;
     let folded = folds_case(workspace).then(|| files.folded());
-    let files = folded.as_ref().unwrap_or(told);
+    let files = folded.as_ref().unwrap_or(files);
     let mut seen = look(few, workspace, workspace, files, |_| {})?;
     seen.sights.settle(workspace);
     for Unreadable { path, cause } in std::mem::take(&mut seen.unreadable) {
@@ -87,9 +86,7 @@ pub(super) fn scan_alone(
         }
     }
     let hooks = hooks_paths(workspace, &seen.sights.git_dirs, account);
-    let mut rules = files.in_repositories(&seen.sights.git_dirs);
-    rules.protect.add(hooks.iter().filter_map(|dir| Entry::hooks_path(dir)).collect());
-    let rules = if rules.folds_case() { rules.folded() } else { rules };
+    let rules = files.in_workspace(&seen.sights.git_dirs, hooks.iter().map(PathBuf::as_path));
     add_in_repositories(workspace, files, &rules, &hooks, &mut seen);
     add_targets(workspace, &mut seen.hidden);
     add_targets(workspace, &mut seen.protected);
@@ -182,7 +179,7 @@ fn add_in_repositories(
         for git_dir in &seen.sights.git_dirs {
             if tail == "**" {
                 places.insert(git_dir.clone());
-            } else if !body.contains(['*', '?', '[', '{', '\\']) {
+            } else if is_literal(body) {
                 places.insert(git_dir.join(body));
             } else {
                 let below = everything_below(&workspace.join(git_dir));

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::kept::Kept;
+use super::kept::{Kept, is_worth_it};
 
 /// So many digests are kept.
 const MOST_KNOWN: usize = 4096;
@@ -73,8 +73,8 @@ pub(super) struct Digests {
     known: Mutex<HashMap<Facts, Sha>>,
     /// How many files wait to be read.
     open: AtomicUsize,
-    /// Whether one was.
-    read: AtomicBool,
+    /// Whether one was read that later runs need not read.
+    is_worth_keeping: AtomicBool,
 }
 
 impl Digests {
@@ -122,9 +122,9 @@ impl Digests {
         }
     }
 
-    /// Keeps for later runs what this one read, if it read anything.
+    /// Keeps for later runs what this one read, if it is worth it.
     pub(super) fn save(&self, kept: &Kept, now: Timestamp) {
-        if self.read.load(Ordering::Relaxed) {
+        if self.is_worth_keeping.load(Ordering::Relaxed) {
             // Nothing is lost where that fails but time.
             drop(kept.save(self.lock().iter(), now));
         }
@@ -149,7 +149,7 @@ impl Digests {
             return None;
         }
         let digest = hasher.finalize().into();
-        self.read.store(true, Ordering::Relaxed);
+        self.is_worth_keeping.fetch_or(is_worth_it(&facts), Ordering::Relaxed);
         let mut known = self.lock();
         if known.len() >= MOST_KNOWN {
             known.clear();

@@ -4,15 +4,15 @@
 //! read is empty, and of two runs that end at the same time one is forgotten.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use kvro_ledger::StateDir;
 
 use super::digest::{Facts, Sha};
+use crate::replace::replace;
 
 /// What the file begins with: another version would be another format. Pairs of [`Facts`] and
 /// [`Sha`] follow, as postcard writes them.
@@ -22,6 +22,11 @@ const SMALLEST: u64 = 1 << 20;
 const LARGEST: u64 = 4 << 20;
 /// One that changed so many seconds ago could change again within the same tick of the clock.
 const SETTLED: i64 = 2;
+
+/// Whether the digest of such a file is kept.
+pub(super) fn is_worth_it(facts: &Facts) -> bool {
+    facts.size() >= SMALLEST
+}
 
 /// Where digests are kept.
 #[derive(Debug, Clone)]
@@ -49,20 +54,9 @@ impl Kept {
         now: Timestamp,
     ) -> io::Result<()> {
         let settled = now.as_second().saturating_sub(SETTLED);
-        let pairs: Vec<_> = known
-            .filter(|(facts, _)| facts.size() >= SMALLEST && facts.is_older_than(settled))
-            .collect();
-        let words = postcard::to_stdvec(&pairs).map_err(io::Error::other)?;
-        let new = self.0.with_extension(std::process::id().to_string());
-        let written = write(&new, &words).and_then(|()| fs::rename(&new, &self.0));
-        if written.is_err() {
-            drop(fs::remove_file(&new));
-        }
-        written
+        let pairs: Vec<_> =
+            known.filter(|(facts, _)| is_worth_it(facts) && facts.is_older_than(settled)).collect();
+        let words = postcard::to_extend(&pairs, MAGIC.to_vec()).map_err(io::Error::other)?;
+        replace(&self.0, &words)
     }
-}
-
-fn write(path: &Path, words: &[u8]) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(MAGIC).and_then(|()| file.write_all(words))
 }
