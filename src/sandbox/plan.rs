@@ -220,6 +220,9 @@ pub struct Guarded {
     pub suspects: Vec<String>,
     /// Whether they match names in any case.
     pub folds_case: bool,
+    /// When the scan that found the views began, in seconds since the epoch: a directory that did not
+    /// change since holds no other suspects.
+    pub scanned: i64,
 }
 
 /// A guarded directory as it is at launch.

@@ -10,7 +10,7 @@ use kvro_sandbox::{Guarded, Names, Shown, ShownAs, Standing, Stretch, View};
 use crate::git::{self, Effect};
 use crate::policy::{FileRules, Leads, Sieve};
 use crate::workspace::{
-    FEW, Match, Matches, Settings, everything_below, is_git_dir, look, read_small,
+    FEW, Match, Matches, Settings, Survey, everything_below, is_git_dir, look, read_small,
 };
 
 /// A tree to be guarded.
@@ -21,18 +21,20 @@ pub struct Guarding {
 }
 
 impl Guarding {
-    /// The workspace, in which `matches` was found.
+    /// The workspace, as it was surveyed from `scanned` on.
     pub fn workspace(
         workspace: &Path,
-        files: &FileRules,
-        matches: &Matches,
+        survey: &Survey,
+        scanned: i64,
         stretch: Stretch,
     ) -> Result<Self, globset::Error> {
+        let Survey { files, matches, .. } = survey;
         let names = ClosedNames::new(workspace, files)?;
         let suspects = files.globs().map(|glob| glob.glob().to_owned()).collect();
         let views = views(matches, &names, stretch);
         let (root, folds_case) = (workspace.to_owned(), files.folds_case());
-        Ok(Self { guarded: Guarded { root, views, suspects, folds_case }, names })
+        let guarded = Guarded { root, views, suspects, folds_case, scanned };
+        Ok(Self { guarded, names })
     }
 
     /// A kept directory, of which only what is directly at closed names is covered: its patterns
@@ -43,7 +45,9 @@ impl Guarding {
         let names = ClosedNames::new(&dir.from, &files)?;
         let views = views(&Matches::default(), &names, Stretch::ReadWrite);
         let (root, suspects, folds_case) = (dir.at.clone(), Vec::new(), files.folds_case());
-        Ok(Self { guarded: Guarded { root, views, suspects, folds_case }, names })
+        // Nothing is scanned: all that may be closed is looked at by its name.
+        let scanned = 0;
+        Ok(Self { guarded: Guarded { root, views, suspects, folds_case, scanned }, names })
     }
 }
 

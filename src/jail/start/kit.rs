@@ -36,7 +36,7 @@ impl Kit {
         workspace: &Path,
         command: Option<&OsStr>,
     ) -> anyhow::Result<Self> {
-        let net = &loaded.policy.net;
+        let (net, now) = (&loaded.policy.net, jiff::Timestamp::now());
         thread::scope(|scope| {
             let files = &loaded.policy.files;
             let scanning =
@@ -45,7 +45,7 @@ impl Kit {
                 files.read.iter().chain(&files.write).map(|entry| entry.value.as_path()).collect();
             let view = probe(surroundings, &loaded.profile, workspace, &granted, command);
             let extra_ca = ExtraCa::read(net)?;
-            let ca = door::authority(net, jiff::Timestamp::now())?;
+            let ca = door::authority(net, now)?;
             let bundle = Bundle::new(ca.pem(), &extra_ca.pem);
             let survey = scanning
                 .join()
@@ -54,7 +54,7 @@ impl Kit {
             let masks = masks(workspace, &survey.matches);
             let is_writable = files.write.iter().any(|entry| workspace.starts_with(&entry.value));
             let stretch = if is_writable { Stretch::ReadWrite } else { Stretch::ReadOnly };
-            let own = Guarding::workspace(workspace, &survey.files, &survey.matches, stretch);
+            let own = Guarding::workspace(workspace, &survey, now.as_second(), stretch);
             let kept = view.settings.iter().map(Guarding::settings);
             let guards = std::iter::once(own).chain(kept).collect::<Result<_, _>>()?;
             let door_ports = door::ports(net);

@@ -245,7 +245,7 @@ impl Guard {
     /// Shows `real` at a name; what is in it is watched by and by.
     pub(super) fn show(&mut self, at: &At, real: &OwnedFd, stretch: Stretch) -> io::Result<()> {
         self.tree.show(&at.dir, at.name.as_os_str(), real, stretch)?;
-        self.far.add(at.path());
+        self.far.add(at.path(), false);
         Ok(())
     }
 

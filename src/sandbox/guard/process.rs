@@ -49,10 +49,10 @@ impl Guard {
         let covered: BTreeSet<PathBuf> = covered.collect();
         let secretive = covered.iter().filter_map(|path| path.parent()).map(Path::to_owned);
         let secretive = secretive.collect();
-        let mut far = FarWatch::new(guarded.suspects.clone(), guarded.folds_case)?;
+        let mut far = FarWatch::new(guarded)?;
         for view in &guarded.views {
             let shown = view.names.iter().filter(|shown| shown.shown == ShownAs::Open);
-            shown.for_each(|shown| far.add(view.path.join(&shown.name)));
+            shown.for_each(|shown| far.add(view.path.join(&shown.name), true));
         }
         Ok(Self {
             number,
