@@ -6,6 +6,7 @@
 
 mod attacks;
 mod beyond;
+mod editors;
 mod ground;
 mod host;
 mod later;
@@ -28,6 +29,8 @@ pub(super) const CASES: &[Case] = &[
     case("what_the_agent_does_is_seen_on_the_host", usual::seen),
     case("what_the_host_does_is_seen_inside", host::seen),
     case("what_the_host_does_at_once_is_seen_inside", host::crowd),
+    case("editors_on_both_sides_see_each_others_saves", editors::both),
+    case("hidden_files_stay_so_however_the_host_saves_them", editors::hidden),
     case("closed_names_cannot_be_made_in_new_directories", later::made_by_the_agent),
     case("hidden_names_that_the_host_makes_are_not_there", later::made_by_the_host),
     case("a_new_directory_of_the_hosts_shows_all_but_what_is_hidden", later::directory),
