@@ -124,7 +124,7 @@ fn explain_names_the_decision_and_the_rule_behind_it() {
         (
             "explain host api.anthropic.com",
             "api.anthropic.com:443 can be reached\n  \
-             by `api.anthropic.com` in builtin:default:69\n  \
+             by `api.anthropic.com` in builtin:default:71\n  \
              Inference for Claude Code and its relatives.\n",
         ),
         (
@@ -145,7 +145,7 @@ fn explain_names_the_decision_and_the_rule_behind_it() {
         (
             "explain path a/../infra/main.tf",
             "$P/infra/main.tf can be read, but not written or made\n  \
-             by `infra/**` in builtin:default:23\n  \
+             by `infra/**` in builtin:default:25\n  \
              What is in production changes by review, not by an agent.\n",
         ),
         ("explain path /etc/passwd", "/etc/passwd is the jail's own there, made for the run\n"),
@@ -184,6 +184,6 @@ fn what_scripts_read_is_json() {
         .iter()
         .map(|profile| profile["name"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(names, ["base", "claude", "codex", "generic", "node", "python", "rust"]);
+    assert_eq!(names, ["base", "claude", "codex", "gemini", "generic", "node", "python", "rust"]);
     assert_eq!(parse("profile show claude --json")["keep"][0]["value"], "~/.claude");
 }
