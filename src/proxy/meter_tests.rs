@@ -8,7 +8,8 @@ use crate::inference::{Provider, Route};
 
 fn dialect(path: &str) -> &'static Dialect {
     let provider = match path {
-        "/v1/messages" => Provider::Anthropic,
+        MESSAGES => Provider::Anthropic,
+        GEMINI => Provider::Gemini,
         _ => Provider::OpenAi,
     };
     let Route::Billable(dialect) = Route::of(provider, "POST", path) else {
@@ -42,8 +43,9 @@ fn tokens(path: &str, answer: &str) -> TokenUsage {
 const MESSAGES: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
+const GEMINI: &str = "/v1beta/models/gemini-2.5-pro:streamGenerateContent";
 
-const STREAMS: [(&str, &str); 3] = [
+const STREAMS: [(&str, &str); 4] = [
     (
         MESSAGES,
         concat!(
@@ -68,6 +70,13 @@ const STREAMS: [(&str, &str); 3] = [
             "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"model\":\"gpt-6-sol\",\"usage\":null}}\n\n",
             "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"pong\"}\n\n",
             "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"model\":\"gpt-6-sol\",\"service_tier\":\"default\",\"output\":[{\"type\":\"web_search_call\"},{\"type\":\"message\"}],\"usage\":{\"input_tokens\":6000,\"input_tokens_details\":{\"cached_tokens\":3000,\"cache_write_tokens\":1000,\"cache_write_tokens_details\":{\"ttl_30m_tokens\":900}},\"output_tokens\":40}}}\n\n",
+        ),
+    ),
+    (
+        GEMINI,
+        concat!(
+            "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"pöng\"}]}}],\"modelVersion\":\"gemini-2.5-pro\",\"usageMetadata\":{\"promptTokenCount\":6000,\"cachedContentTokenCount\":3000,\"thoughtsTokenCount\":25}}\r\n\r\n",
+            "data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"modelVersion\":\"gemini-2.5-pro\",\"usageMetadata\":{\"promptTokenCount\":6000,\"cachedContentTokenCount\":3000,\"candidatesTokenCount\":40,\"thoughtsTokenCount\":60,\"toolUsePromptTokenCount\":100,\"totalTokenCount\":6200,\"trafficType\":\"ON_DEMAND\"}}\r\n\r\n",
         ),
     ),
 ];
@@ -226,6 +235,80 @@ fn cached_tokens_are_part_of_an_inclusive_count_and_are_taken_out_of_it() {
         web_searches: 1,
     };
     assert_eq!(tokens(RESPONSES, STREAMS[2].1), expected);
+}
+
+#[test]
+fn geminis_chunks_are_cumulative_and_thoughts_are_output() {
+    let expected =
+        TokenUsage { input: 3_100, cache_read: 3_000, output: 100, ..TokenUsage::default() };
+    assert_eq!(tokens(GEMINI, STREAMS[3].1), expected);
+    // The same as one array, and as one answer.
+    let chunks = STREAMS[3].1.replace("data: ", "").trim().replace("\r\n\r\n", ",");
+    assert_eq!(tokens(GEMINI, &format!("[{chunks}]")), expected);
+    let last = chunks.rsplit_once("},{").unwrap().1;
+    assert_eq!(tokens(GEMINI, &format!("{{{last}")), expected);
+}
+
+#[test]
+fn geminis_refused_prompt_is_billed_and_its_traffic_is_a_tier() {
+    let answer = |traffic: &str| {
+        format!(
+            "{{\"promptFeedback\":{{\"blockReason\":\"SAFETY\"}},\"usageMetadata\":{{\"promptTokenCount\":9,\"trafficType\":\"{traffic}\"}}}}"
+        )
+    };
+    for (traffic, tier) in [
+        ("ON_DEMAND", None),
+        ("ON_DEMAND_PRIORITY", Some("priority")),
+        ("ON_DEMAND_FLEX", Some("flex")),
+        ("PROVISIONED_THROUGHPUT", Some("PROVISIONED_THROUGHPUT")),
+    ] {
+        let (usage, extent) = usage(GEMINI, &answer(traffic));
+        assert_eq!((usage.tokens.input, extent), (9, Extent::Whole), "{traffic}");
+        assert_eq!(usage.terms.tier.as_deref(), tier, "{traffic}");
+    }
+}
+
+#[test]
+fn numbers_that_no_count_can_be_are_no_report_and_the_largest_do_not_wrap() {
+    for number in ["-1", "1.5", "1e3", "\"7\"", "18446744073709551616", "NaN", "[]", "true"] {
+        for (path, answer) in [
+            (MESSAGES, format!("{{\"usage\":{{\"input_tokens\":{number},\"output_tokens\":2}}}}")),
+            (CHAT, format!("{{\"usage\":{{\"prompt_tokens\":{number},\"completion_tokens\":2}}}}")),
+            (RESPONSES, format!("{{\"usage\":{{\"input_tokens\":{number},\"output_tokens\":2}}}}")),
+            (
+                GEMINI,
+                format!(
+                    "{{\"usageMetadata\":{{\"promptTokenCount\":{number},\"candidatesTokenCount\":2}}}}"
+                ),
+            ),
+        ] {
+            assert_eq!(usage(path, &answer).1, Extent::Nothing, "{path} {number}");
+        }
+    }
+    let most = u64::MAX;
+    for (path, answer) in [
+        (
+            MESSAGES,
+            format!(
+                "{{\"usage\":{{\"input_tokens\":{most},\"cache_read_input_tokens\":{most},\"cache_creation_input_tokens\":{most},\"output_tokens\":{most},\"iterations\":[{{\"type\":\"message\",\"input_tokens\":{most},\"cache_read_input_tokens\":{most}}},{{\"type\":\"compaction\",\"input_tokens\":{most}}}]}}}}"
+            ),
+        ),
+        (
+            CHAT,
+            format!(
+                "{{\"usage\":{{\"prompt_tokens\":{most},\"completion_tokens\":{most},\"prompt_tokens_details\":{{\"cached_tokens\":{most}}}}}}}"
+            ),
+        ),
+        (
+            GEMINI,
+            format!(
+                "{{\"usageMetadata\":{{\"promptTokenCount\":{most},\"toolUsePromptTokenCount\":{most},\"candidatesTokenCount\":{most},\"thoughtsTokenCount\":{most}}}}}"
+            ),
+        ),
+    ] {
+        let total = usage(path, &answer).0.total();
+        assert_eq!(total.output, most, "{path}");
+    }
 }
 
 #[test]

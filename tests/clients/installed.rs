@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::identity::{Identity, new_command};
 
-/// The directory that has `claude` and `codex`, readable by whoever will run them.
+/// The directory that has `claude`, `codex` and `gemini`, readable by whoever will run them.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     pub(crate) bin: PathBuf,
@@ -23,7 +23,7 @@ impl Clients {
             Ok(bin) => bin.clone(),
             Err(reason) => bail!("the clients cannot be installed: {reason}"),
         };
-        for client in ["claude", "codex"] {
+        for client in ["claude", "codex", "gemini"] {
             let readable = identity.command("test")?.arg("-x").arg(bin.join(client)).status()?;
             let place = bin.display();
             ensure!(

@@ -32,6 +32,8 @@ const LIMIT: i32 = 122;
 const CLAUDE: [&str; 3] = ["claude", "-p", "hello"];
 const CLAUDE_LOOPING: [&str; 5] = ["claude", "-p", "hello", "--allowedTools", "Bash"];
 const CODEX: [&str; 4] = ["codex", "exec", "--skip-git-repo-check", "hello"];
+const GEMINI: [&str; 4] = ["gemini", "--skip-trust", "-p", "hello"];
+const GEMINI_LOOPING: [&str; 5] = ["gemini", "--skip-trust", "--yolo", "-p", "hello"];
 /// The jail is the sandbox; the client's own would need what the jail does not give.
 const CODEX_LOOPING: [&str; 5] = [
     "codex",
@@ -57,9 +59,13 @@ enum Answers {
 type Case = fn(Scene) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let cases: [(&str, Case); 5] = [
+    let cases: [(&str, Case); 7] = [
         ("claude_answers_and_its_tokens_are_on_record", |scene| answers(scene, &CLAUDE)),
         ("codex_answers_and_its_tokens_are_on_record", |scene| answers(scene, &CODEX)),
+        ("gemini_answers_and_its_tokens_are_on_record", |scene| answers(scene, &GEMINI)),
+        ("a_looping_gemini_gets_three_turns_and_no_more", |scene| {
+            ends(scene, &GEMINI_LOOPING, Answers::Whole)
+        }),
         ("a_looping_claude_gets_three_turns_and_no_more", |scene| {
             ends(scene, &CLAUDE_LOOPING, Answers::Whole)
         }),

@@ -51,7 +51,7 @@ impl Scene {
         let directory = tempfile::Builder::new().prefix("kvro-clients-").tempdir_in("/var/tmp")?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         // What the clients keep in the home is there, as after their first start.
-        for name in ["work", "home", "home/.claude", "home/.codex", "provider"] {
+        for name in ["work", "home", "home/.claude", "home/.codex", "home/.gemini", "provider"] {
             let path = directory.path().join(name);
             fs::create_dir(&path)?;
             identity.give(&path)?;
@@ -100,7 +100,7 @@ impl Scene {
             .current_dir(self.path("work"))
             .stdout(Stdio::from(fs::File::create(&stdout)?))
             .stderr(Stdio::from(fs::File::create(&stderr)?))
-            .args(["--profile", if client[0] == "codex" { "codex" } else { "claude" }])
+            .args(["--profile", if client[0] == "sh" { "claude" } else { client[0] }])
             .arg("--policy")
             .arg(&policy)
             .arg("--read")
@@ -109,6 +109,7 @@ impl Scene {
             .arg(&report)
             .args(["--env", "ANTHROPIC_API_KEY=sk-ant-placeholder"])
             .args(["--env", "OPENAI_API_KEY=sk-placeholder"])
+            .args(["--env", "GEMINI_API_KEY=placeholder"])
             .arg("--env")
             .arg(format!("KVRO_CLIENTS_MARK={mark}"))
             .args(options)
@@ -159,12 +160,13 @@ fn policy_to(stub: &Stub) -> String {
         r#"version = 1
 extends = ["builtin:default"]
 [net]
-allow = ["api.anthropic.com", "api.openai.com"]
+allow = ["api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"]
 danger_private = ["127.0.0.1/32"]
 extra_ca = ["{ca}"]
 [net.connect_to]
 "api.anthropic.com:443" = "127.0.0.1:{port}"
 "api.openai.com:443" = "127.0.0.1:{port}"
+"generativelanguage.googleapis.com:443" = "127.0.0.1:{port}"
 "#
     )
 }

@@ -8,7 +8,7 @@ use kvro_ledger::event::{CallKind, TokenUsage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::census::{Block, Census};
+use super::census::{Block, Census, Judge};
 use super::denial::Denial;
 use super::dialect::{Dialect, Inspection, UsageAsk};
 use super::members::{Malformed, Members};
@@ -19,6 +19,7 @@ use crate::gate::{Adjust, AskedTerms, AskedTier, InputBound, OutputAsk, ServedTe
 const MESSAGES: Dialect = Dialect {
     operation: "chat",
     kind: CallKind::Turn,
+    model_of: |_| None,
     ceiling: denial,
     inspect,
     read_event,
@@ -93,7 +94,7 @@ struct Tool {
 
 fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
     let request: Request = members.read()?;
-    let census = Census::take(members, block)?;
+    let census = Census::take(members, JUDGE)?;
     let thinking = request.thinking.as_ref().and_then(|thinking| thinking.budget_tokens);
     let (input, web_searches) = input_bound(members, &request, &census);
     let tier = match request.service_tier.as_deref() {
@@ -117,10 +118,12 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
         },
         terms: AskedTerms { tier, speed, cache: census.cache(), web_searches },
         context_at_least: census.context_at_least(),
-        limit_field: "max_tokens",
+        limit_field: &["max_tokens"],
         usage: UsageAsk::AsIs,
     })
 }
+
+const JUDGE: Judge = Judge { of_type: block, of_member: |_| Block::Plain };
 
 fn block(kind: &str) -> Block {
     match kind {
@@ -299,13 +302,18 @@ fn read_counts(tally: &mut Tally, counts: Counts, extent: Extent) {
         speed: counts.speed.or_else(|| terms.speed.take()),
         geo: counts.inference_geo.or_else(|| terms.geo.take()),
     };
-    usage.context_tokens = tokens.input + tokens.cache_read + tokens.cache_write;
+    usage.context_tokens = context(tokens.input, tokens.cache_read, tokens.cache_write);
     if let Some(iterations) = counts.iterations.filter(|iterations| !iterations.is_empty()) {
         read_iterations(tally, iterations);
     }
     if tally.extent != Extent::Whole {
         tally.extent = extent;
     }
+}
+
+/// Whatever a server says, it is counted without a wrap.
+const fn context(input: u64, cache_read: u64, cache_write: u64) -> u64 {
+    input.saturating_add(cache_read).saturating_add(cache_write)
 }
 
 /// Steps that the top level leaves out are billed beside it; the last one is the context.
@@ -318,7 +326,7 @@ fn read_iterations(tally: &mut Tally, iterations: Vec<Iteration>) {
         match step.kind.as_deref() {
             Some("message" | "fallback_message") => {
                 usage.context_tokens =
-                    counts.input_tokens + counts.cache_read_input_tokens + written;
+                    context(counts.input_tokens, counts.cache_read_input_tokens, written);
             }
             _ => usage.others.push(Side {
                 model: step.model,

@@ -24,6 +24,15 @@ pub(crate) enum Block {
     Hosted,
 }
 
+/// How a provider marks what is more than its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judge {
+    /// By the value of a `type`.
+    pub(crate) of_type: fn(&str) -> Block,
+    /// By the name of a member.
+    pub(crate) of_member: fn(&str) -> Block,
+}
+
 /// What was counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
@@ -50,13 +59,22 @@ const NOT_TEXT: [&str; 7] =
     ["data", "url", "image_url", "file_data", "encrypted_content", "signature", "file_url"];
 
 impl Census {
-    pub(crate) fn take(members: &Members<'_>, judge: fn(&str) -> Block) -> Result<Self, Malformed> {
+    pub(crate) fn take(members: &Members<'_>, judge: Judge) -> Result<Self, Malformed> {
         let mut census = Self::default();
         let mut json = serde_json::Deserializer::from_slice(members.body());
         Walk { census: &mut census, judge, text: Text::Counted }
             .deserialize(&mut json)
             .map_err(Malformed::Json)?;
         Ok(census)
+    }
+
+    const fn count(&mut self, block: Block) {
+        match block {
+            Block::Plain => {}
+            Block::Image => self.images += 1,
+            Block::Opaque => self.opaque += 1,
+            Block::Hosted => self.hosted += 1,
+        }
     }
 
     /// The dearest that input can be billed at, where the provider caches only what it is asked to.
@@ -82,7 +100,7 @@ enum Text {
 
 struct Walk<'a> {
     census: &'a mut Census,
-    judge: fn(&str) -> Block,
+    judge: Judge,
     text: Text,
 }
 
@@ -132,7 +150,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         if self.text == Text::Counted {
             self.census.text += text.len() as u64;
         }
-        Ok(Some((self.judge)(text)))
+        Ok(Some((self.judge.of_type)(text)))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Self::Value, A::Error> {
@@ -151,13 +169,9 @@ impl<'de> Visitor<'de> for Walk<'_> {
                 _ => {}
             }
             let block = map.next_value_seed(self.below(text))?;
+            self.census.count((self.judge.of_member)(&name));
             if name == "type" {
-                match block.unwrap_or(Block::Plain) {
-                    Block::Plain => {}
-                    Block::Image => self.census.images += 1,
-                    Block::Opaque => self.census.opaque += 1,
-                    Block::Hosted => self.census.hosted += 1,
-                }
+                self.census.count(block.unwrap_or(Block::Plain));
             }
         }
         Ok(None)
@@ -168,20 +182,21 @@ impl<'de> Visitor<'de> for Walk<'_> {
 mod tests {
     use super::*;
 
-    fn judge(kind: &str) -> Block {
-        match kind {
+    const JUDGE: Judge = Judge {
+        of_type: |kind| match kind {
             "image" => Block::Image,
             "document" => Block::Opaque,
             "mcp" => Block::Hosted,
             _ => Block::Plain,
-        }
-    }
+        },
+        of_member: |name| if name == "film" { Block::Opaque } else { Block::Plain },
+    };
 
     #[test]
     fn a_cache_is_seen_however_deep_it_is_asked_for() {
         let cache = |body: &str| {
             let members = Members::parse(body.as_bytes()).unwrap();
-            Census::take(&members, judge).unwrap().cache()
+            Census::take(&members, JUDGE).unwrap().cache()
         };
         assert_eq!(cache(r#"{"text":"\"cache_control\""}"#), AskedCache::Never);
         assert_eq!(cache(r#"{"a":[{"c\u0061che_control":{}}]}"#), AskedCache::Short);
@@ -193,11 +208,11 @@ mod tests {
     fn blocks_are_counted_wherever_they_stand_and_pictures_are_no_text() {
         let body = r#"{"a":[{"type":"image","source":{"type":"base64","data":"AAAAAAAAAAAA"}}],
             "b":{"c":{"ty\u0070e":"image","deep":[[{"type":"document"}]]}},
-            "tools":[{"type":"mcp"}],"type":"x","n":[1,-1,1.5,true,null],"t":"12345678"}"#;
+            "tools":[{"type":"mcp"}],"fi\u006cm":{"film":"x"},"type":"x","n":[1,-1,1.5,true,null],"t":"12345678"}"#;
         let members = Members::parse(body.as_bytes()).unwrap();
-        let census = Census::take(&members, judge).unwrap();
-        assert_eq!((census.images, census.opaque, census.hosted), (2, 1, 1));
-        let text = "imagebase64imagedocumentmcpx12345678".len() as u64;
+        let census = Census::take(&members, JUDGE).unwrap();
+        assert_eq!((census.images, census.opaque, census.hosted), (2, 3, 1));
+        let text = "imagebase64imagedocumentmcpxx12345678".len() as u64;
         assert_eq!(census.context_at_least(), text / 4);
     }
 }

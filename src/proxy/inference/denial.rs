@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::dialect::Dialect;
 use super::members::Malformed;
-use super::{Provider, anthropic, openai};
+use super::{Provider, anthropic, gemini, openai};
 use crate::body::{Body, full};
 use crate::gate::Refusal;
 
@@ -64,6 +64,7 @@ impl Denial {
     pub(crate) fn response(&self, provider: Provider) -> Response<Body> {
         self.answer(match provider {
             Provider::Anthropic => anthropic::denial(self),
+            Provider::Gemini => gemini::denial(self),
             Provider::OpenAi => openai::denial(self),
         })
     }

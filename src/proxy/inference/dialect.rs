@@ -17,6 +17,8 @@ pub(crate) struct Dialect {
     pub(crate) operation: &'static str,
     /// What a call counts as.
     pub(crate) kind: CallKind,
+    /// The model, where the path names it and the request does not.
+    pub(crate) model_of: fn(&str) -> Option<&str>,
     /// How a ceiling is worded, where that differs from the provider's other errors.
     pub(crate) ceiling: fn(&Denial) -> (StatusCode, Value),
     /// Reads what a request may come to.
@@ -35,8 +37,8 @@ pub(crate) struct Inspection {
     pub(crate) output: OutputAsk,
     pub(crate) terms: AskedTerms,
     pub(crate) context_at_least: u64,
-    /// The member that limits the output.
-    pub(crate) limit_field: &'static str,
+    /// The member that limits the output, and the one that it is in.
+    pub(crate) limit_field: &'static [&'static str],
     pub(crate) usage: UsageAsk,
 }
 

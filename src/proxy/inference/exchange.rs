@@ -156,7 +156,9 @@ impl Exchange {
         let encoding = encoding.map(|text| text.unwrap_or("unreadable").to_owned());
         let gate = Arc::clone(&self.shared.gate);
         let is_quick = gate.patience() == Patience::None && body.len() <= READ_AT_ONCE;
-        let prepare = move || prepare(provider, dialect, encoding.as_deref(), &body, gate.as_ref());
+        let model = (dialect.model_of)(parts.uri.path()).map(str::to_owned);
+        let prepare =
+            move || prepare(provider, dialect, model, encoding.as_deref(), &body, gate.as_ref());
         // The gate may wait for the disk, and a large request takes its time to read; a thread of
         // its own costs a small one more than the reading does.
         let prepared =

@@ -6,7 +6,8 @@ use crate::inference::{Provider, Route};
 
 fn inspect(path: &str, request: &Value) -> Result<Inspection, Malformed> {
     let provider = match path {
-        "/v1/messages" => Provider::Anthropic,
+        MESSAGES => Provider::Anthropic,
+        GEMINI => Provider::Gemini,
         _ => Provider::OpenAi,
     };
     let Route::Billable(dialect) = Route::of(provider, "POST", path) else {
@@ -18,6 +19,7 @@ fn inspect(path: &str, request: &Value) -> Result<Inspection, Malformed> {
 const MESSAGES: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
+const GEMINI: &str = "/v1beta/models/gemini-2.5-pro:generateContent";
 
 /// The bound on text: the bytes and what a provider may put around them.
 fn text(request: &Value, more: u64) -> InputBound {
@@ -49,7 +51,7 @@ fn a_plain_request_is_bounded_by_its_bytes_and_its_own_limit() {
                 web_searches: 0,
             },
             context_at_least: inspection.context_at_least,
-            limit_field: "max_tokens",
+            limit_field: &["max_tokens"],
             usage: UsageAsk::AsIs,
         }
     );
@@ -143,12 +145,81 @@ fn output_is_bounded_over_all_answers_and_kept_valid() {
     let thinking =
         json!({"max_tokens": 9_000, "thinking": {"type": "enabled", "budget_tokens": 8_000}});
     assert_eq!(output(MESSAGES, thinking).floor, 8_001);
-    let many = output(CHAT, json!({"n": 5, "max_completion_tokens": 7, "max_tokens": 9}));
+    let many = output(CHAT, json!({"n": 5, "max_completion_tokens": 7, "max_tokens": null}));
     assert_eq!((many.answers, many.limit), (5, Some(7)));
     assert!(output(CHAT, json!({"prediction": {"type": "content", "content": "x"}})).extra > 0);
     let compact = output("/v1/responses/compact", json!({"model": "m"}));
     assert_eq!((compact.limit, compact.adjust), (None, Adjust::Fixed));
     assert_eq!(output("/v1/embeddings", json!({"model": "m"})).adjust, Adjust::NoOutput);
+}
+
+#[test]
+fn a_limit_in_two_spellings_is_refused() {
+    let both = json!({"max_completion_tokens": 7, "max_tokens": 9});
+    assert!(matches!(inspect(CHAT, &both), Err(Malformed::TwoLimits)));
+    for both in [
+        json!({"generationConfig": {}, "generation_config": {}}),
+        json!({"generationConfig": {"maxOutputTokens": 7, "max_output_tokens": 9}}),
+    ] {
+        assert!(matches!(inspect(GEMINI, &both), Err(Malformed::Json(_))), "{both}");
+    }
+}
+
+#[test]
+fn geminis_limit_is_found_and_set_in_the_spelling_that_is_there() {
+    for (request, limit, field) in [
+        (json!({}), None, ["generationConfig", "maxOutputTokens"]),
+        (json!({"generationConfig": null}), None, ["generationConfig", "maxOutputTokens"]),
+        (
+            json!({"generationConfig": {"maxOutputTokens": 7}}),
+            Some(7),
+            ["generationConfig", "maxOutputTokens"],
+        ),
+        (
+            json!({"generationConfig": {"max_output_tokens": 7}}),
+            Some(7),
+            ["generationConfig", "max_output_tokens"],
+        ),
+        (
+            json!({"generation_config": {"maxOutputTokens": 7}}),
+            Some(7),
+            ["generation_config", "maxOutputTokens"],
+        ),
+        (
+            json!({"generation_config": {"max_output_tokens": 7}}),
+            Some(7),
+            ["generation_config", "max_output_tokens"],
+        ),
+    ] {
+        let inspection = inspect(GEMINI, &request).unwrap();
+        assert_eq!(
+            (inspection.output.limit, inspection.limit_field),
+            (limit, &field[..]),
+            "{request}"
+        );
+    }
+    let many = json!({"generationConfig": {"candidateCount": 3}});
+    assert_eq!(inspect(GEMINI, &many).unwrap().output.answers, 3);
+}
+
+#[test]
+fn geminis_input_is_bounded_by_what_is_in_it() {
+    let content = |part: Value| json!({"contents": [{"role": "user", "parts": [part]}]});
+    let own = json!({"contents": [], "tools": [{"functionDeclarations": [{"name": "f"}]}]});
+    assert_eq!(inspect(GEMINI, &own).unwrap().input, text(&own, 0));
+    for part in ["inlineData", "inline_data", "fileData", "file_data"] {
+        let request = content(json!({ part: {"mimeType": "image/png", "data": "AA=="} }));
+        assert_eq!(inspect(GEMINI, &request).unwrap().input, InputBound::Windows(1), "{part}");
+    }
+    for kept in ["cachedContent", "cached_content"] {
+        let request = json!({ kept: "cachedContents/1" });
+        assert_eq!(inspect(GEMINI, &request).unwrap().input, InputBound::Windows(1), "{kept}");
+    }
+    for tool in ["googleSearch", "google_search", "urlContext", "codeExecution"] {
+        let request = json!({"tools": [{"functionDeclarations": []}, { tool: {} }]});
+        let input = inspect(GEMINI, &request).unwrap().input;
+        assert!(matches!(input, InputBound::Unbounded(_)), "{tool}");
+    }
 }
 
 #[test]

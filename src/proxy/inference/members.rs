@@ -27,6 +27,8 @@ pub(crate) enum Malformed {
     Json(#[source] serde_json::Error),
     #[error("a member of the request stands twice")]
     Twice,
+    #[error("the request limits its answer in two ways, and which one counts is not known")]
+    TwoLimits,
     #[error("the request asks for an answer that is fetched later, which cannot be metered")]
     Background,
     #[error("the request's content encoding is not known here")]
@@ -63,6 +65,22 @@ impl<'a> Members<'a> {
     /// The most tokens that the request's text can be.
     pub(crate) fn text_bound(&self) -> u64 {
         (self.body.len() as u64).saturating_add(OVERHEAD_TOKENS)
+    }
+
+    /// The edit that sets the member at the end of `way` to `value`, and leaves what stands beside
+    /// it.
+    pub(crate) fn edit<'w>(&self, way: &[&'w str], value: String) -> Option<(&'w str, String)> {
+        let (name, below) = way.split_first()?;
+        if below.is_empty() {
+            return Some((name, value));
+        }
+        let inner = self.value(name).map(|inner| Members::parse(inner.as_bytes()));
+        let inner = match inner {
+            Some(Ok(inner)) => inner,
+            // What is no object cannot hold it.
+            Some(Err(_)) | None => Members { body: b"{}", members: Vec::new() },
+        };
+        Some((name, inner.with(&[inner.edit(below, value)?])))
     }
 
     /// The object with `edits` in place of, or behind, the members of the same name.
@@ -140,6 +158,20 @@ mod tests {
         {
             assert!(matches!(Members::parse(body.as_bytes()), Err(Malformed::Twice)), "{body}");
         }
+    }
+
+    #[test]
+    fn an_edit_further_down_leaves_what_stands_beside_it() {
+        let edited = |body: &str| {
+            let members = Members::parse(body.as_bytes()).unwrap();
+            members.with(&[members.edit(&["a", "b"], "7".to_owned()).unwrap()])
+        };
+        assert_eq!(
+            edited("{\"a\":{ \"c\": 1.0,\"b\":2},\"d\":3}"),
+            "{\"a\":{\"c\":1.0,\"b\":7},\"d\":3}"
+        );
+        assert_eq!(edited("{\"a\":null}"), "{\"a\":{\"b\":7}}");
+        assert_eq!(edited("{}"), "{\"a\":{\"b\":7}}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod decode;
 mod denial;
 mod dialect;
 mod exchange;
+mod gemini;
 mod members;
 mod metered;
 mod openai;

@@ -7,7 +7,7 @@ use kvro_ledger::event::{CallKind, TokenUsage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::census::Block;
+use super::census::{Block, Judge};
 use super::denial::Denial;
 use super::dialect::{Dialect, Inspection, UsageAsk};
 use super::members::{Malformed, Members};
@@ -20,6 +20,7 @@ use crate::gate::{Adjust, AskedCache, AskedTerms, AskedTier, InputBound, OutputA
 const EMBEDDINGS: Dialect = Dialect {
     operation: "embeddings",
     kind: CallKind::Call,
+    model_of: |_| None,
     ceiling: denial,
     inspect: inspect_embeddings,
     read_event: |_, _| {},
@@ -95,8 +96,10 @@ pub(super) fn cache(retention: Option<&Value>) -> AskedCache {
     retention.map_or(AskedCache::Short, |_| AskedCache::Long)
 }
 
+pub(super) const JUDGE: Judge = Judge { of_type: block, of_member: |_| Block::Plain };
+
 /// What a content part or tool is. Tools that the client runs are plain.
-pub(super) fn block(kind: &str) -> Block {
+fn block(kind: &str) -> Block {
     match kind {
         "input_image" | "image_url" | "computer_screenshot" => Block::Image,
         "input_file" | "file" | "input_audio" | "item_reference" => Block::Opaque,
@@ -148,7 +151,7 @@ fn inspect_embeddings(members: &Members<'_>) -> Result<Inspection, Malformed> {
         output: OutputAsk { limit: None, floor: 0, adjust: Adjust::NoOutput, answers: 1, extra: 0 },
         terms: AskedTerms::default(),
         context_at_least: 0,
-        limit_field: "",
+        limit_field: &[],
         usage: UsageAsk::AsIs,
     })
 }

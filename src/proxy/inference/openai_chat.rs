@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::census::Census;
 use super::dialect::{Dialect, Inspection, UsageAsk};
 use super::members::{Malformed, Members};
-use super::openai::{self, IMAGE, InputDetails, asked_tier, block, cache, disjoint};
+use super::openai::{self, IMAGE, InputDetails, JUDGE, asked_tier, cache, disjoint};
 use super::tally::{End, Extent, Tally};
 use crate::gate::{Adjust, AskedTerms, InputBound, OutputAsk, Speed};
 
 pub(super) const CHAT: Dialect = Dialect {
     operation: "chat",
     kind: CallKind::Turn,
+    model_of: |_| None,
     ceiling: openai::denial,
     inspect,
     read_event,
@@ -43,7 +44,7 @@ struct StreamOptions {
 
 fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
     let request: Request = members.read()?;
-    let census = Census::take(members, block)?;
+    let census = Census::take(members, JUDGE)?;
     let input = if request.web_search_options.is_some() || census.hosted > 0 {
         InputBound::Unbounded("a tool run by the provider")
     } else if census.opaque > 0 {
@@ -52,6 +53,9 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
         let images = census.images.saturating_mul(IMAGE);
         InputBound::Tokens(members.text_bound().saturating_add(images))
     };
+    if request.max_completion_tokens.is_some() && request.max_tokens.is_some() {
+        return Err(Malformed::TwoLimits);
+    }
     let old_limit = request.max_completion_tokens.is_none() && request.max_tokens.is_some();
     let told = request.stream_options.is_some_and(|options| options.include_usage == Some(true));
     Ok(Inspection {
@@ -72,7 +76,7 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
             web_searches: 0,
         },
         context_at_least: census.context_at_least(),
-        limit_field: if old_limit { "max_tokens" } else { "max_completion_tokens" },
+        limit_field: if old_limit { &["max_tokens"] } else { &["max_completion_tokens"] },
         // Some servers refuse the option on requests that do not stream.
         usage: if request.stream == Some(true) && !told {
             UsageAsk::Inject
@@ -82,14 +86,8 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
     })
 }
 
-/// The value of `stream_options` that asks for usage.
-pub(super) fn stream_options(members: &Members<'_>) -> String {
-    let asked = String::from("{\"include_usage\":true}");
-    match members.value("stream_options").map(|value| Members::parse(value.as_bytes())) {
-        Some(Ok(options)) => options.with(&[("include_usage", "true".to_owned())]),
-        Some(Err(_)) | None => asked,
-    }
-}
+/// What asks for usage when it is true.
+pub(super) const USAGE_OPTION: [&str; 2] = ["stream_options", "include_usage"];
 
 /// Whether an event's data is the chunk that only tells usage.
 pub(crate) fn is_usage_chunk(data: &[u8]) -> bool {

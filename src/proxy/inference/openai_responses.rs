@@ -11,17 +11,25 @@ use super::census::Census;
 use super::denial::Denial;
 use super::dialect::{Dialect, Inspection, UsageAsk};
 use super::members::{Malformed, Members};
-use super::openai::{self, IMAGE, InputDetails, asked_tier, block, cache, disjoint};
+use super::openai::{self, IMAGE, InputDetails, JUDGE, asked_tier, cache, disjoint};
 use super::tally::{End, Extent, Tally};
 use crate::gate::{Adjust, AskedTerms, Fees, InputBound, OutputAsk, Speed};
 
-pub(super) const RESPONSES: Dialect =
-    Dialect { operation: "chat", kind: CallKind::Turn, ceiling, inspect, read_event, read_answer };
+pub(super) const RESPONSES: Dialect = Dialect {
+    operation: "chat",
+    kind: CallKind::Turn,
+    model_of: |_| None,
+    ceiling,
+    inspect,
+    read_event,
+    read_answer,
+};
 
 /// Rewrites a long context into a short one. It takes no limit of its own.
 pub(super) const COMPACT: Dialect = Dialect {
     operation: "compact",
     kind: CallKind::Turn,
+    model_of: |_| None,
     ceiling,
     inspect: inspect_compact,
     read_event,
@@ -62,7 +70,7 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
     if request.background == Some(true) {
         return Err(Malformed::Background);
     }
-    let census = Census::take(members, block)?;
+    let census = Census::take(members, JUDGE)?;
     let (input, web_searches) = input_bound(members, &request, &census);
     Ok(Inspection {
         model: request.model.unwrap_or_default(),
@@ -81,7 +89,7 @@ fn inspect(members: &Members<'_>) -> Result<Inspection, Malformed> {
             web_searches,
         },
         context_at_least: census.context_at_least(),
-        limit_field: "max_output_tokens",
+        limit_field: &["max_output_tokens"],
         usage: UsageAsk::AsIs,
     })
 }

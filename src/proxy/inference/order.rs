@@ -7,7 +7,7 @@ use super::decode::decode;
 use super::denial::Denial;
 use super::dialect::{Dialect, Inspection, UsageAsk};
 use super::members::{Malformed, Members};
-use super::openai_chat::stream_options;
+use super::openai_chat::USAGE_OPTION;
 use crate::gate::{Ask, Gate, Permit};
 
 /// A request that was admitted and has not left. Dropped, it gives its money back.
@@ -34,10 +34,12 @@ pub(crate) struct Refused {
     pub(crate) denial: Denial,
 }
 
-/// Has `gate` judge a request's `body`; may wait for the disk.
+/// Has `gate` judge a request's `body`; may wait for the disk. `model` is the one that the path
+/// names, if it names one.
 pub(crate) fn prepare(
     provider: Provider,
     dialect: &Dialect,
+    model: Option<String>,
     encoding: Option<&str>,
     body: &Bytes,
     gate: &dyn Gate,
@@ -48,13 +50,17 @@ pub(crate) fn prepare(
             Malformed::Background => Denial::Unmetered,
             cause @ (Malformed::Json(_)
             | Malformed::Twice
+            | Malformed::TwoLimits
             | Malformed::Encoding
             | Malformed::Compression(_)) => Denial::Malformed(cause),
         })
     };
     let text = decode(encoding, body).map_err(unread)?;
     let members = Members::parse(&text).map_err(malformed)?;
-    let inspection = (dialect.inspect)(&members).map_err(malformed)?;
+    let mut inspection = (dialect.inspect)(&members).map_err(malformed)?;
+    if let Some(model) = model {
+        inspection.model = model;
+    }
     let (limit_field, usage) = (inspection.limit_field, inspection.usage);
     let ask = ask(provider, dialect, inspection);
     let permit = match gate.admit(&ask) {
@@ -67,10 +73,10 @@ pub(crate) fn prepare(
     if let Some(limit) = permit.reservation().output_limit
         && ask.output.limit != Some(limit)
     {
-        edits.push((limit_field, limit.to_string()));
+        edits.extend(members.edit(limit_field, limit.to_string()));
     }
     if usage == UsageAsk::Inject {
-        edits.push(("stream_options", stream_options(&members)));
+        edits.extend(members.edit(&USAGE_OPTION, "true".to_owned()));
     }
     // A request that needs no edit is sent byte by byte as it came.
     let (body, form) = if edits.is_empty() {

@@ -10,11 +10,12 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Provider {
     Anthropic,
+    Gemini,
     OpenAi,
 }
 
 /// Every provider that the door can meter.
-const ALL: [Provider; 2] = [Provider::Anthropic, Provider::OpenAi];
+const ALL: [Provider; 3] = [Provider::Anthropic, Provider::Gemini, Provider::OpenAi];
 
 impl Provider {
     /// The name used in policies and events, which is OpenTelemetry's.
@@ -22,6 +23,7 @@ impl Provider {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
+            Self::Gemini => "gcp.gemini",
             Self::OpenAi => "openai",
         }
     }
@@ -30,6 +32,7 @@ impl Provider {
     const fn servers(self) -> &'static [&'static str] {
         match self {
             Self::Anthropic => &["api.anthropic.com"],
+            Self::Gemini => &["generativelanguage.googleapis.com"],
             Self::OpenAi => &["api.openai.com", "eu.api.openai.com", "us.api.openai.com"],
         }
     }
@@ -43,7 +46,7 @@ impl fmt::Display for Provider {
 
 /// A text that names no provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a provider is one of anthropic, openai")]
+#[error("a provider is one of anthropic, gcp.gemini, openai")]
 pub struct UnknownProvider;
 
 impl FromStr for Provider {

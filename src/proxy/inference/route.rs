@@ -4,7 +4,7 @@
 //! unknown and do not leave, so nothing is billed under a name that is not metered.
 
 use super::dialect::Dialect;
-use super::{Provider, anthropic, openai};
+use super::{Provider, anthropic, gemini, openai};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -22,6 +22,7 @@ impl Route {
     pub(crate) fn of(provider: Provider, method: &str, path: &str) -> Self {
         match provider {
             Provider::Anthropic => anthropic::route(method, path),
+            Provider::Gemini => gemini::route(method, path),
             Provider::OpenAi => openai::route(method, path),
         }
     }
@@ -42,7 +43,7 @@ mod tests {
 
     #[test]
     fn only_exact_methods_and_paths_leave() {
-        use Provider::{Anthropic, OpenAi};
+        use Provider::{Anthropic, Gemini, OpenAi};
         for (provider, method, path, expected) in [
             (Anthropic, "POST", "/v1/messages", "chat"),
             (Anthropic, "POST", "/v1/messages/count_tokens", "free"),
@@ -59,6 +60,22 @@ mod tests {
             (Anthropic, "POST", "/v1/chat/completions", "unknown"),
             (Anthropic, "POST", "/api/event_logging/batch", "unknown"),
             (Anthropic, "HEAD", "/api/hello", "unknown"),
+            (Gemini, "POST", "/v1beta/models/gemini-2.5-pro:generateContent", "generate_content"),
+            (Gemini, "POST", "/v1/models/g:streamGenerateContent", "generate_content"),
+            (Gemini, "POST", "/v1beta/models/gemini-2.5-pro:countTokens", "free"),
+            (Gemini, "GET", "/v1beta/models", "free"),
+            (Gemini, "GET", "/v1beta/models/gemini-2.5-pro", "free"),
+            (Gemini, "POST", "/v1beta/models/g:batchGenerateContent", "unmetered"),
+            (Gemini, "POST", "/v1beta/models/g:embedContent", "unmetered"),
+            (Gemini, "GET", "/v1beta/models/g:generateContent", "unmetered"),
+            (Gemini, "POST", "/v1beta/cachedContents", "unmetered"),
+            (Gemini, "POST", "/upload/v1beta/files", "unmetered"),
+            (Gemini, "POST", "/v1beta/models/g%2e:generateContent", "unknown"),
+            (Gemini, "POST", "/v1beta/models/a/b:generateContent", "unknown"),
+            (Gemini, "POST", "/v1beta/models/:generateContent", "unknown"),
+            (Gemini, "POST", "/v1beta//models/g:generateContent", "unknown"),
+            (Gemini, "POST", "/v1alpha/models/g:generateContent", "unknown"),
+            (Gemini, "POST", "/v1beta/models/g:GenerateContent", "unmetered"),
             (OpenAi, "POST", "/v1/chat/completions", "chat"),
             (OpenAi, "POST", "/v1/responses", "chat"),
             (OpenAi, "POST", "/v1/responses/compact", "compact"),

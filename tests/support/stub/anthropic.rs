@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::Usage;
 use super::answer::Part;
-use super::ask::Ask;
+use super::ask::{Ask, Wants};
 
 /// A call of the client's shell tool, or the text where the client has none.
 pub(crate) fn blocks(ask: &Ask, text: &str) -> (Vec<Value>, &'static str) {
     let shell = ask.tools.iter().find(|name| name.eq_ignore_ascii_case("bash"));
-    match shell.filter(|_| ask.wants_tool) {
+    match shell.filter(|_| ask.wants == Wants::Tool) {
         Some(name) => {
             let input = json!({"command": "echo once more", "description": "Say it again"});
             let id = format!("toolu_{:08}", ask.number);

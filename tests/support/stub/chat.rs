@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Usage;
 use super::answer::Part;
-use super::ask::Ask;
+use super::ask::{Ask, Wants};
 
 pub(crate) fn whole(ask: &Ask, text: &str) -> Vec<Part> {
     let message = match tool_call(ask) {
@@ -55,7 +55,7 @@ fn tool_call(ask: &Ask) -> Option<Value> {
     let shells = ["bash", "shell", "exec_command", "run_shell_command"];
     let name = ask.tools.iter().find(|name| shells.contains(&name.to_lowercase().as_str()))?;
     let arguments = json!({"command": "echo once more"}).to_string();
-    ask.wants_tool.then(|| {
+    (ask.wants == Wants::Tool).then(|| {
         json!({"id": format!("call_{:08}", ask.number), "type": "function",
                "function": {"name": name, "arguments": arguments}})
     })

@@ -11,6 +11,7 @@ mod anthropic;
 mod ask;
 mod authority;
 mod chat;
+mod gemini;
 mod responses;
 mod serve;
 mod settings;

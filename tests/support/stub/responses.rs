@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Usage;
 use super::answer::Part;
-use super::ask::Ask;
+use super::ask::{Ask, Wants};
 
 pub(crate) fn whole(ask: &Ask, text: &str) -> Vec<Part> {
     let usage = ask.usage;
@@ -50,7 +50,7 @@ fn item(ask: &Ask, text: &str) -> Value {
         json!({"type": "function_call", "id": id, "call_id": call, "name": name,
                "arguments": arguments.to_string(), "status": "completed"})
     };
-    if !ask.wants_tool {
+    if ask.wants != Wants::Tool {
         let id = format!("msg_{:08}", ask.number);
         let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
         json!({"type": "message", "id": id, "status": "completed", "role": "assistant",

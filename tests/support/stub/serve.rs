@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::answer::{Answer, Part};
 use super::ask::{Api, Ask};
 use super::tally::{Entry, Tally};
-use super::{Mode, Settings, Usage, anthropic, chat, responses};
+use super::{Mode, Settings, Usage, anthropic, chat, gemini, responses};
 
 /// The three listeners.
 #[derive(Debug)]
@@ -148,18 +148,20 @@ impl Provider {
         let shape = match api {
             Api::Messages => anthropic::error,
             Api::Responses | Api::Chat => responses::error,
+            Api::Generate => gemini::error,
         };
         let Ok(request) = serde_json::from_slice::<Value>(body) else {
             self.tally.reject();
             return self.json(entry, 400, &shape(400, "the body is no JSON"));
         };
-        entry.model = request["model"].as_str().map(str::to_owned);
         if let Mode::Status(status) = self.settings.mode {
             self.tally.reject();
             return self.json(entry, status, &shape(status, "the stub was told to answer this"));
         }
 
-        let ask = Ask::read(api, self.tally.accept(), &request, &self.settings);
+        let number = self.tally.accept();
+        let ask = Ask::read(api, &entry.path, number, &request, &self.settings);
+        entry.model = Some(ask.model.clone());
         let answer = match (ask.api, ask.stream) {
             (Api::Messages, true) => anthropic::stream,
             (Api::Messages, false) => anthropic::whole,
@@ -167,6 +169,8 @@ impl Provider {
             (Api::Responses, false) => responses::whole,
             (Api::Chat, true) => chat::stream,
             (Api::Chat, false) => chat::whole,
+            (Api::Generate, true) => gemini::stream,
+            (Api::Generate, false) => gemini::whole,
         };
         let kind = if ask.stream { "text/event-stream" } else { "application/json" };
         let parts = answer(&ask, &self.settings.text);

@@ -172,6 +172,7 @@ fn a_profile_is_guessed_from_the_name_of_the_command() {
     let guess = |command: &str| Profiles::choose(None, Some(command.as_ref())).unwrap().agent.name;
     assert_eq!(guess("/usr/local/bin/claude"), "claude");
     assert_eq!(guess("codex"), "codex");
+    assert_eq!(guess("gemini"), "gemini");
     assert_eq!(guess("npm"), "node");
     assert_eq!(guess("cargo"), "rust");
     assert_eq!(guess("pytest"), "python");
