@@ -16,6 +16,8 @@ pub enum BodyError {
     Broken(#[source] hyper::Error),
     #[error("the body was cut at the door")]
     Cut,
+    #[error("the body cannot be decoded")]
+    Undecodable(#[source] std::io::Error),
 }
 
 /// A body of known bytes.

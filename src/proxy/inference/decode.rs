@@ -11,8 +11,11 @@ use super::members::Malformed;
 /// The largest request, before and after decoding.
 pub(crate) const MAX_REQUEST: usize = 64 * 1024 * 1024;
 
+/// How much of a brotli body is read at a time.
+const READ_AT_ONCE: usize = 16 * 1024;
+
 /// The largest zstd window: a frame may ask for any, and it is allocated up front.
-const MAX_WINDOW_LOG: u32 = 26;
+pub(super) const MAX_WINDOW_LOG: u32 = 26;
 
 /// `body` without its `encoding`.
 pub(crate) fn decode(encoding: Option<&str>, body: &Bytes) -> Result<Bytes, Denial> {
@@ -21,6 +24,7 @@ pub(crate) fn decode(encoding: Option<&str>, body: &Bytes) -> Result<Bytes, Deni
         None | Some("" | "identity") => Ok(body.clone()),
         Some("gzip" | "x-gzip") => read(MultiGzDecoder::new(&body[..])),
         Some("deflate") => read(ZlibDecoder::new(&body[..])),
+        Some("br") => read(brotli_decompressor::Decompressor::new(&body[..], READ_AT_ONCE)),
         Some("zstd") => {
             let mut decoder = zstd::Decoder::with_buffer(&body[..]).map_err(broken)?;
             decoder.window_log_max(MAX_WINDOW_LOG).map_err(broken)?;
@@ -47,6 +51,7 @@ mod tests {
 
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
@@ -56,8 +61,15 @@ mod tests {
         Bytes::from(encoder.finish().unwrap())
     }
 
-    #[test]
-    fn each_encoding_of_a_body_decodes_to_it() {
+    async fn brotli(text: &[u8]) -> Bytes {
+        let mut encoder = async_compression::tokio::write::BrotliEncoder::new(Vec::new());
+        encoder.write_all(text).await.unwrap();
+        encoder.shutdown().await.unwrap();
+        Bytes::from(encoder.into_inner())
+    }
+
+    #[tokio::test]
+    async fn each_encoding_of_a_body_decodes_to_it() {
         let text = b"{\"model\":\"m\"}";
         let plain = Bytes::from_static(text);
         let gzip = gzip(std::iter::once(text.to_vec()));
@@ -72,6 +84,7 @@ mod tests {
             (Some(" GZIP"), &gzip),
             (Some("deflate"), &zlib),
             (Some("zstd"), &zstd),
+            (Some("br"), &brotli(text).await),
         ] {
             assert_eq!(decode(encoding, body).unwrap(), plain, "{encoding:?}");
         }

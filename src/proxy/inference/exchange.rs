@@ -23,6 +23,7 @@ use kvro_ledger::{Actor, Event, Recorder};
 
 use super::call::Call;
 use super::decode::MAX_REQUEST;
+use super::decoded::decoded;
 use super::denial::Denial;
 use super::dialect::{Dialect, UsageAsk};
 use super::metered::Metered;
@@ -275,6 +276,18 @@ fn meter(
         parts.headers.remove(CONTENT_LENGTH);
     }
     call.answered(parts.status.as_u16());
+    let encoding = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+    let body = match encoding.map(<[u8]>::to_vec) {
+        None => body,
+        Some(encoding) => match decoded(&encoding, body) {
+            Ok(body) => {
+                parts.headers.remove(CONTENT_ENCODING);
+                parts.headers.remove(CONTENT_LENGTH);
+                body
+            }
+            Err(body) => body,
+        },
+    };
     let meter = Meter::new(dialect, usage, declared(&parts.headers));
     Response::from_parts(parts, Metered::new(body, meter, usage, call).boxed())
 }

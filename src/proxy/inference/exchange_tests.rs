@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -567,10 +568,84 @@ async fn an_answer_without_usage_or_in_an_encoding_is_never_free() {
     }
     let fixture = fixture(Till::default());
     let response =
-        Response::builder().header("content-encoding", "gzip").body(full("\u{1f}gzip")).unwrap();
+        Response::builder().header("content-encoding", "x-odd").body(full(START)).unwrap();
     fixture.script(Script::Answer(response));
-    read(fixture.put(ANTHROPIC, post("/v1/messages", MESSAGE)).await).await.unwrap();
+    let response = fixture.put(ANTHROPIC, post("/v1/messages", MESSAGE)).await;
+    assert_eq!(response.headers().get("content-encoding").unwrap(), "x-odd");
+    read(response).await.unwrap();
     assert_eq!(fixture.outcomes(), [Outcome::Unknown]);
+}
+
+/// `text` in `encoding`; all of it, or what is out of it once it is flushed.
+async fn encoded(encoding: &str, text: &str, is_whole: bool) -> Vec<u8> {
+    use async_compression::tokio::write::{BrotliEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
+    use tokio::io::AsyncWriteExt;
+
+    macro_rules! write {
+        ($encoder:ident) => {{
+            let mut encoder = $encoder::new(Vec::new());
+            encoder.write_all(text.as_bytes()).await.unwrap();
+            if is_whole { encoder.shutdown().await } else { encoder.flush().await }.unwrap();
+            encoder.into_inner()
+        }};
+    }
+    match encoding {
+        "gzip" => write!(GzipEncoder),
+        "deflate" => write!(ZlibEncoder),
+        "br" => write!(BrotliEncoder),
+        _ => write!(ZstdEncoder),
+    }
+}
+
+#[tokio::test]
+async fn an_encoding_that_was_not_asked_for_is_undone_and_metered() {
+    let whole = [START, TEXT, DELTA, STOP].concat();
+    for encoding in ["gzip", "deflate", "br", "zstd"] {
+        let bytes = encoded(encoding, &whole, true).await;
+        for (length, is_whole) in [(bytes.len(), true), (bytes.len() - 9, false)] {
+            let fixture = fixture(Till::default());
+            let pieces = bytes[..length].chunks(7).map(Bytes::copy_from_slice).collect();
+            let response = Response::builder()
+                .header("content-type", "text/event-stream")
+                .header("content-encoding", encoding.to_uppercase())
+                .header("content-length", length)
+                .body(Pieces(pieces, After::End, None).boxed())
+                .unwrap();
+            fixture.script(Script::Answer(response));
+            let response = fixture.put(ANTHROPIC, post("/v1/messages", MESSAGE)).await;
+            for gone in ["content-encoding", "content-length"] {
+                assert_eq!(response.headers().get(gone), None, "{encoding}");
+            }
+            let read = read(response).await;
+            assert_eq!(read.is_ok(), is_whole, "{encoding}");
+            match fixture.outcomes()[..] {
+                [Outcome::Reported(ref usage)] => assert_eq!(*usage, message_usage(40)),
+                [Outcome::Partial(_) | Outcome::Unknown] => assert!(!is_whole, "{encoding}"),
+                ref other => panic!("{encoding}: {other:?}"),
+            }
+            assert_eq!(read.ok().filter(|_| is_whole), is_whole.then(|| whole.clone()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_event_in_an_encoding_passes_as_soon_as_it_is_there() {
+    for encoding in ["gzip", "deflate", "br", "zstd"] {
+        let fixture = fixture(Till::default());
+        let pieces = VecDeque::from([encoded(encoding, START, false).await.into()]);
+        let response = Response::builder()
+            .header("content-encoding", encoding)
+            .body(Pieces(pieces, After::Silence, None).boxed())
+            .unwrap();
+        fixture.script(Script::Answer(response));
+        let mut body = fixture.put(ANTHROPIC, post("/v1/messages", MESSAGE)).await.into_body();
+        let mut read = Vec::new();
+        while read.len() < START.len() {
+            let frame = tokio::time::timeout(Duration::from_secs(10), body.frame()).await;
+            read.extend(frame.expect(encoding).unwrap().unwrap().into_data().unwrap());
+        }
+        assert_eq!(String::from_utf8(read).unwrap(), START);
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod anthropic;
 mod call;
 mod census;
 mod decode;
+mod decoded;
 mod denial;
 mod dialect;
 mod exchange;
