@@ -49,7 +49,7 @@ impl Scene {
     /// Outside of /tmp: the jail has a private one, and codex distrusts a home below it.
     pub(crate) fn set(identity: Identity, clients: Clients) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("kvro-clients-").tempdir_in("/var/tmp")?;
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700))?;
         // What the clients keep in the home is there, as after their first start.
         for name in ["work", "home", "home/.claude", "home/.codex", "home/.gemini", "provider"] {
             let path = directory.path().join(name);

@@ -43,7 +43,9 @@ impl World {
         let directory =
             tempfile::Builder::new().prefix("kvro-escape-").tempdir_in(tools::SCRATCH)?;
         let at = |name: &str| directory.path().join(name);
-        fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+        // As many a home is: nobody but its owner, and so not the agent of a root caller, may look a
+        // name up in what holds the workspace.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o700))?;
         for name in ["work", "spare", "home", "home/.ssh", "state"] {
             fs::create_dir(at(name))?;
         }

@@ -107,7 +107,10 @@ impl Tree {
 
     /// Whether the view has anything at this name.
     pub(crate) fn has_place(&self, dir: &Path, name: &OsStr) -> io::Result<bool> {
-        let places = beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        let places = match beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY) {
+            Err(error) if is_gone(&error) => return Ok(false),
+            opened => opened?,
+        };
         Ok(present(openat(&places, name, LOOK, Mode::empty()))?.is_some())
     }
 
@@ -278,8 +281,12 @@ impl Tree {
         }
     }
 
-    /// Takes off all that is mounted at this name.
+    /// Takes off all that is mounted at this name, which is nothing where there is no place. While
+    /// the jail is built there is none, and the path is still that of the host.
     fn uncover(&self, dir: &Path, name: &OsStr) -> io::Result<()> {
+        if !self.has_place(dir, name)? {
+            return Ok(());
+        }
         loop {
             match umount2(&self.path(dir, name), DETACH) {
                 Ok(()) => {}
