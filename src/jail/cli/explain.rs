@@ -64,7 +64,8 @@ pub fn run(
         Question::Host { host } => about_host(&loaded, host)?,
         Question::Path { path } => {
             let command = args.selection.command.as_deref().map(OsStr::new);
-            let view = probe(surroundings, &loaded.profile, &workspace, &[], command);
+            let view = probe(surroundings, &loaded.profile, &workspace, &[], command)
+                .with_repository(&workspace, &loaded.policy.files);
             // By name only: a path that is not there yet can be asked about.
             about_path(&loaded, &view, &workspace, &lexical(&surroundings.cwd.join(path)))
         }

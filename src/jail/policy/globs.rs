@@ -293,6 +293,18 @@ impl Entry<PathGlob> {
         let origin = Origin { layer: "core.hooksPath".into(), line: 0 };
         Some(Self { value: PathGlob::below(dir).ok()?, why: Some(why.into()), origin })
     }
+
+    /// That the workspace's own `.git` is protected, which is a pointer to its repository.
+    pub(crate) fn pointer() -> Option<Self> {
+        let why = "It leads git to its repository, its configuration and its hooks.";
+        Self::built_in("git", "./.git", why)
+    }
+
+    /// What the program itself says; `None` for what is no pattern.
+    fn built_in(layer: &str, pattern: &str, why: &str) -> Option<Self> {
+        let origin = Origin { layer: format!("builtin:{layer}").into(), line: 0 };
+        Some(Self { value: pattern.parse().ok()?, why: Some(why.into()), origin })
+    }
 }
 
 /// The patterns of one authority, in order.
@@ -306,6 +318,14 @@ pub struct Cover {
 }
 
 impl Cover {
+    /// Patterns that the program itself has, each with its reason; what is no pattern is left out.
+    #[must_use]
+    pub fn built_in(layer: &str, patterns: &[(&str, &str)]) -> Self {
+        let entries = patterns.iter();
+        let entries = entries.filter_map(|(pattern, why)| Entry::built_in(layer, pattern, why));
+        Self { lists: vec![entries.collect()] }
+    }
+
     #[must_use]
     pub const fn lists(&self) -> &[GlobList] {
         self.lists.as_slice()

@@ -163,14 +163,16 @@ impl FileRules {
     }
 
     /// The rules as they hold in a workspace with these git directories, where the repositories'
-    /// hooks are in `hooks`.
+    /// hooks are in `hooks`; `is_linked` says whether its own `.git` is a pointer.
     pub(crate) fn in_workspace<'h>(
         &self,
         git_dirs: &BTreeSet<PathBuf>,
         hooks: impl Iterator<Item = &'h Path>,
+        is_linked: bool,
     ) -> Self {
         let mut rules = self.in_repositories(git_dirs);
-        rules.protect.add(hooks.filter_map(Entry::hooks_path).collect());
+        let pointer = if is_linked { Entry::pointer() } else { None };
+        rules.protect.add(hooks.filter_map(Entry::hooks_path).chain(pointer).collect());
         rules.folded_if(self.folds_case())
     }
 

@@ -43,7 +43,8 @@ impl Kit {
                 scope.spawn(move || scan(workspace, files, &AccountConfig::read(surroundings)));
             let granted: Vec<&Path> =
                 files.read.iter().chain(&files.write).map(|entry| entry.value.as_path()).collect();
-            let view = probe(surroundings, &loaded.profile, workspace, &granted, command);
+            let view = probe(surroundings, &loaded.profile, workspace, &granted, command)
+                .with_repository(workspace, files);
             let extra_ca = ExtraCa::read(net)?;
             let ca = door::authority(net, now)?;
             let bundle = Bundle::new(ca.pem(), &extra_ca.pem);

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use super::fold::folds_case;
 use super::program;
 use super::real::real_path;
-use crate::policy::{CleanFile, Cover, HomePath, Keep, KeyPath, Profiles};
+use super::repository::LinkedRepository;
+use crate::policy::{CleanFile, Cover, FileRules, HomePath, Keep, KeyPath, Profiles};
 use crate::surroundings::Surroundings;
 
 /// What every jail shows read-only where the host has it.
@@ -134,6 +135,26 @@ pub fn probe(
     let visible: Vec<&Path> = shown.chain(granted.iter().copied()).collect();
     let path = search_path(surroundings, &visible, workspace);
     HomeView { home: looking.home, keep, settings, watched, read, caches, path }
+}
+
+impl HomeView {
+    /// With what git needs where the workspace is a linked worktree of a repository elsewhere. What
+    /// `files` grants of it by hand stays as it is granted.
+    #[must_use]
+    pub fn with_repository(mut self, workspace: &Path, files: &FileRules) -> Self {
+        let Some(linked) = LinkedRepository::of(workspace) else { return self };
+        if files.writable(&linked.common).or_else(|| files.readable(&linked.common)).is_some() {
+            return self;
+        }
+        let settings = linked.settings();
+        let show = |path: PathBuf| Shown { at: path.clone(), from: path };
+        self.read.push(show(linked.common));
+        if files.writable(workspace).is_some() {
+            self.keep.extend(linked.written.into_iter().map(show));
+            self.settings.push(settings);
+        }
+        self
+    }
 }
 
 /// What a probe knows of the account.

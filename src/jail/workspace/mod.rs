@@ -7,6 +7,7 @@ mod hooks;
 mod place;
 mod program;
 mod real;
+mod repository;
 mod scan;
 mod sights;
 mod walk;

@@ -86,7 +86,9 @@ pub(super) fn scan_alone(
         }
     }
     let hooks = hooks_paths(workspace, &seen.sights.git_dirs, account);
-    let rules = files.in_workspace(&seen.sights.git_dirs, hooks.iter().map(PathBuf::as_path));
+    let is_linked = seen.sights.pointers.contains(Path::new(".git"));
+    let places = hooks.iter().map(PathBuf::as_path);
+    let rules = files.in_workspace(&seen.sights.git_dirs, places, is_linked);
     add_in_repositories(workspace, files, &rules, &hooks, &mut seen);
     add_targets(workspace, &mut seen.hidden);
     add_targets(workspace, &mut seen.protected);

@@ -18,6 +18,7 @@ pub(super) const CASES: &[Case] = &[
     case("npm_installs_into_a_fresh_clone", &[Need::File("/usr/bin/npm")], npm),
     case("pip_installs_into_a_fresh_environment", &[Need::PythonEnvironments], pip),
     case("git_works_in_a_fresh_clone", &[Need::File("/usr/bin/git")], git),
+    case("git_works_in_a_linked_worktree", &[Need::File("/usr/bin/git")], worktree),
 ];
 
 const fn case(
@@ -172,4 +173,43 @@ fn git(identity: Identity) -> anyhow::Result<()> {
         "4",
     )?;
     clone.has_made("uno")
+}
+
+/// The workspace is a linked worktree of a repository outside: commits arrive there, and nothing
+/// that git would run or follow can be put there.
+fn worktree(identity: Identity) -> anyhow::Result<()> {
+    let clone = Clone::of(identity, "echo one >one")?;
+    let ran = clone.outside(&format!(
+        "cd ..; rm -rf work spare; cd origin; echo main >main-only; for place in work spare; do \
+         git worktree add -q -b $place ../$place; (cd ../$place; {CLOSED}); done"
+    ))?;
+    ensure!(ran.code == Some(0), "the worktrees were not made: {ran}");
+    let repository = clone.world.path("origin/.git");
+    let read = |name: &str| fs::read(repository.join(name)).with_context(|| name.to_owned());
+    let guarded = ["config", "worktrees/work/commondir", "worktrees/work/gitdir"];
+    let before = guarded.map(read).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    clone.works(
+        "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a; \
+         git status --short; echo more >>one; git add one; git commit -qm second; \
+         echo change >>one; git stash -q; git stash pop -q; git commit -qam third; \
+         git checkout -qb topic-$(basename $PWD); git rebase -q HEAD~1; git log --oneline | wc -l",
+        "3",
+    )?;
+    let log = clone.outside("cd ../origin; git log --oneline work | wc -l; ls main-only")?;
+    ensure!(log.stdout.trim() == "3\nmain-only", "the repository has another history: {log}");
+    let attack = clone.inside(
+        "c=$(git rev-parse --git-common-dir); g=$(git rev-parse --git-dir); set +e; \
+         echo x >$c/hooks/post-commit && echo HOOK; git config core.fsmonitor evil && echo CONFIG; \
+         echo x >$c/HEAD && echo HEAD; mv $c/config $c/x && echo MOVED; \
+         for f in commondir gitdir config.worktree info/attributes hooks/pre-commit; do \
+         mkdir -p $g/info $g/hooks; echo x >$g/$f && echo WRITTEN; ln -sf /etc $g/$f && echo LINKED; \
+         echo y >$g/new; mv $g/new $g/$f && echo REPLACED; done; ls $c/../main-only && echo SEEN; \
+         echo gitdir: evil >.git && echo POINTER; mv .git x && echo AWAY; true",
+    )?;
+    ensure!(attack.code == Some(0) && attack.stdout.trim().is_empty(), "{attack}");
+    let after = guarded.map(read).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    ensure!(before == after, "what leads git was changed");
+    let hooks = repository.join("hooks/post-commit").exists();
+    ensure!(!hooks && !repository.join("worktrees/work/config.worktree").exists(), "a plant");
+    Ok(())
 }
