@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::fold::folds_case;
 use super::program;
 use super::real::real_path;
-use super::repository::LinkedRepository;
+use super::repository::{closed_in, linked_repository};
 use crate::policy::{CleanFile, Cover, FileRules, HomePath, Keep, KeyPath, Profiles};
 use crate::surroundings::Surroundings;
 
@@ -142,16 +142,16 @@ impl HomeView {
     /// `files` grants of it by hand stays as it is granted.
     #[must_use]
     pub fn with_repository(mut self, workspace: &Path, files: &FileRules) -> Self {
-        let Some(linked) = LinkedRepository::of(workspace) else { return self };
-        if files.writable(&linked.common).or_else(|| files.readable(&linked.common)).is_some() {
+        let Some(common) = linked_repository(workspace) else { return self };
+        if files.writable(&common).or_else(|| files.readable(&common)).is_some() {
             return self;
         }
-        let settings = linked.settings();
-        let show = |path: PathBuf| Shown { at: path.clone(), from: path };
-        self.read.push(show(linked.common));
+        let shown = Shown { at: common.clone(), from: common.clone() };
         if files.writable(workspace).is_some() {
-            self.keep.extend(linked.written.into_iter().map(show));
-            self.settings.push(settings);
+            self.keep.push(shown);
+            self.settings.push(closed_in(&common));
+        } else {
+            self.read.push(shown);
         }
         self
     }

@@ -1,9 +1,8 @@
 //! The repository of a linked worktree, which lies outside of the workspace.
 //!
-//! Git in there needs the history, which all worktrees share, and a directory of the worktree's
-//! own. A pointer is a text that anybody may write: it leads somewhere only if what is there is a
-//! repository of the same owner that lists the workspace as one of its worktrees (gitrepository-
-//! layout(5)), and what is shown of it is a directory and no link.
+//! Git in there needs the directory that all worktrees share. A pointer is a text that anybody may
+//! write: it leads somewhere only if what is there is a repository of the same owner that lists the
+//! workspace as one of its worktrees (gitrepository-layout(5)).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,57 +16,46 @@ use super::real::real_path;
 use super::sights::is_git_dir;
 use crate::policy::Cover;
 
-/// What a linked worktree needs of its repository. Paths are without links.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LinkedRepository {
-    /// All of it, to be read: configuration and hooks hold inside as they do outside.
-    pub(super) common: PathBuf,
-    /// What a commit writes: the history, and the worktree's own directory.
-    pub(super) written: Vec<PathBuf>,
-    own: PathBuf,
-}
-
-/// What the worktrees of a repository share and a commit writes.
-const SHARED: [&str; 3] = ["objects", "refs", "logs"];
-
-/// What leads git elsewhere, or can name programs, in a worktree's own directory.
-const CLOSED: [(&str, &str); 5] = [
-    ("./commondir", "It leads git to another configuration and other hooks."),
-    ("./gitdir", "It tells the repository where its worktree is."),
+/// What is not a commit's to change: the main worktree, what leads git elsewhere, and what can name
+/// programs. Of `config` what git writes every day passes all the same, by its content.
+const CLOSED: [(&str, &str); 13] = [
+    ("./HEAD", "It is the main worktree's."),
+    ("./index", "It is the main worktree's."),
+    ("./config", "It can name programs that git runs on the host."),
     ("./config.worktree", "It can name programs that git runs on the host."),
+    ("./commondir", "It leads git to another configuration and other hooks."),
     ("./hooks/**", "git runs hooks on the host."),
     ("./info/attributes", "It decides which files pass through which programs."),
+    ("./modules/**", "They are the submodules' repositories."),
+    ("./worktrees/*/commondir", "It leads git to another configuration and other hooks."),
+    ("./worktrees/*/gitdir", "It tells the repository where its worktree is."),
+    ("./worktrees/*/config.worktree", "It can name programs that git runs on the host."),
+    ("./worktrees/*/hooks/**", "git runs hooks on the host."),
+    ("./worktrees/*/info/attributes", "It decides which files pass through which programs."),
 ];
 
-impl LinkedRepository {
-    /// That of `workspace`, a path without links, if it is a linked worktree.
-    pub(super) fn of(workspace: &Path) -> Option<Self> {
-        let pointer = workspace.join(".git");
-        if !fs::symlink_metadata(&pointer).ok()?.is_file() {
-            return None;
-        }
-        let own = leads_to(workspace, read_small(&pointer).ok()?.strip_prefix(b"gitdir:")?)?;
-        let common = leads_to(&own, &read_small(&own.join("commondir")).ok()?)?;
-        let is_listed = own.parent() == Some(&common.join("worktrees"))
-            && leads_to(&own, &read_small(&own.join("gitdir")).ok()?)? == pointer;
-        let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid()).ok();
-        let is_owners = owner(workspace).is_some()
-            && [&own, &common].iter().all(|dir| owner(dir) == owner(workspace));
-        if !is_listed || !is_owners || !is_git_dir(&common) || common.starts_with(workspace) {
-            return None;
-        }
-        let is_dir =
-            |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-        let shared = SHARED.map(|name| common.join(name)).into_iter().filter(is_dir);
-        let written = shared.chain([own.clone()]).collect();
-        Some(Self { common, written, own })
+/// The directory that the worktrees of the repository of `workspace` share, without links, if
+/// `workspace`, a path without links, is a linked worktree.
+pub(super) fn linked_repository(workspace: &Path) -> Option<PathBuf> {
+    let pointer = workspace.join(".git");
+    if !fs::symlink_metadata(&pointer).ok()?.is_file() {
+        return None;
     }
+    let own = leads_to(workspace, read_small(&pointer).ok()?.strip_prefix(b"gitdir:")?)?;
+    let common = leads_to(&own, &read_small(&own.join("commondir")).ok()?)?;
+    let is_listed = own.parent() == Some(&common.join("worktrees"))
+        && leads_to(&own, &read_small(&own.join("gitdir")).ok()?)? == pointer;
+    let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid()).ok();
+    let is_owners = owner(workspace).is_some()
+        && [&own, &common].iter().all(|dir| owner(dir) == owner(workspace));
+    let is_one = is_listed && is_owners && is_git_dir(&common) && !common.starts_with(workspace);
+    is_one.then_some(common)
+}
 
-    /// The names in the worktree's own directory that the agent may not change.
-    pub(super) fn settings(&self) -> Settings {
-        let dir = Shown { at: self.own.clone(), from: self.own.clone() };
-        Settings { dir, protect: Cover::built_in("git", &CLOSED) }
-    }
+/// The names in the shared directory `common` that the agent may not change.
+pub(super) fn closed_in(common: &Path) -> Settings {
+    let dir = Shown { at: common.to_owned(), from: common.to_owned() };
+    Settings { dir, protect: Cover::built_in("git", &CLOSED) }
 }
 
 /// Where the path `text`, a line of one of git's files in `dir`, leads.
@@ -98,31 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn a_linked_worktree_has_the_history_and_a_directory_of_its_own() {
+    fn a_linked_worktree_has_a_repository_in_which_names_are_closed() {
         let (_dir, common, tree) = laid_out();
-        let found = LinkedRepository::of(&tree).unwrap();
-        let written = ["objects", "refs", "worktrees/tree"].map(|name| common.join(name));
-        assert_eq!((found.common, found.written), (common.clone(), written.to_vec()));
-        // A link in the place of a directory would lead anywhere.
-        fs::remove_dir(common.join("refs")).unwrap();
-        symlink("/etc", common.join("refs")).unwrap();
-        assert_eq!(
-            LinkedRepository::of(&tree).unwrap().written,
-            [&written[0], &written[2]].map(Clone::clone)
-        );
-    }
-
-    #[test]
-    fn what_the_agent_may_not_change_of_it_is_all_there() {
-        let (_dir, _, tree) = laid_out();
-        let Settings { protect, .. } = LinkedRepository::of(&tree).unwrap().settings();
+        assert_eq!(linked_repository(&tree), Some(common.clone()));
+        let Settings { protect, .. } = closed_in(&common);
         assert_eq!(protect.lists().iter().map(Vec::len).sum::<usize>(), CLOSED.len());
-        for name in
-            ["commondir", "gitdir", "config.worktree", "hooks/post-commit", "info/attributes"]
-        {
+        for name in ["config", "hooks/post-commit", "worktrees/tree/commondir", "info/attributes"] {
             assert!(protect.covers(Path::new(name)).is_some(), "{name}");
         }
-        assert!(protect.covers(Path::new("HEAD")).is_none());
+        for name in ["packed-refs", "refs/heads/hooks", "worktrees/tree/HEAD", "objects/info"] {
+            assert!(protect.covers(Path::new(name)).is_none(), "{name}");
+        }
     }
 
     #[test]
@@ -130,7 +104,7 @@ mod tests {
         let not = |change: fn(&Path, &Path)| {
             let (_dir, common, tree) = laid_out();
             change(&common, &tree);
-            assert_eq!(LinkedRepository::of(&tree), None);
+            assert_eq!(linked_repository(&tree), None);
         };
         not(|_, tree| fs::write(tree.join(".git"), "gitdir: /etc\n").unwrap());
         not(|_, tree| fs::write(tree.join(".git"), "anything").unwrap());

@@ -186,21 +186,24 @@ fn worktree(identity: Identity) -> anyhow::Result<()> {
     ensure!(ran.code == Some(0), "the worktrees were not made: {ran}");
     let repository = clone.world.path("origin/.git");
     let read = |name: &str| fs::read(repository.join(name)).with_context(|| name.to_owned());
-    let guarded = ["config", "worktrees/work/commondir", "worktrees/work/gitdir"];
-    let before = guarded.map(read).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     clone.works(
         "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a; \
          git status --short; echo more >>one; git add one; git commit -qm second; \
          echo change >>one; git stash -q; git stash pop -q; git commit -qam third; \
+         git branch old-$(basename $PWD); git pack-refs --all; git branch -qD old-$(basename $PWD); \
+         git config branch.$(basename $PWD).description text; git gc -q; \
          git checkout -qb topic-$(basename $PWD); git rebase -q HEAD~1; git log --oneline | wc -l",
         "3",
     )?;
     let log = clone.outside("cd ../origin; git log --oneline work | wc -l; ls main-only")?;
     ensure!(log.stdout.trim() == "3\nmain-only", "the repository has another history: {log}");
+    let guarded = ["config", "HEAD", "index", "worktrees/work/commondir", "worktrees/work/gitdir"];
+    let before = guarded.map(read).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let attack = clone.inside(
         "c=$(git rev-parse --git-common-dir); g=$(git rev-parse --git-dir); set +e; \
          echo x >$c/hooks/post-commit && echo HOOK; git config core.fsmonitor evil && echo CONFIG; \
-         echo x >$c/HEAD && echo HEAD; mv $c/config $c/x && echo MOVED; \
+         echo x >$c/HEAD && echo HEAD; mv $c/config $c/x && echo MOVED; mv $c/worktrees $c/w && echo \
+         TREES; rm -f $c/index && echo INDEX; \
          for f in commondir gitdir config.worktree info/attributes hooks/pre-commit; do \
          mkdir -p $g/info $g/hooks; echo x >$g/$f && echo WRITTEN; ln -sf /etc $g/$f && echo LINKED; \
          echo y >$g/new; mv $g/new $g/$f && echo REPLACED; done; ls $c/../main-only && echo SEEN; \
