@@ -124,7 +124,7 @@ fn explain_names_the_decision_and_the_rule_behind_it() {
         (
             "explain host api.anthropic.com",
             "api.anthropic.com:443 can be reached\n  \
-             by `api.anthropic.com` in builtin:default:71\n  \
+             by `api.anthropic.com` in builtin:default:72\n  \
              Inference for Claude Code and its relatives.\n",
         ),
         (

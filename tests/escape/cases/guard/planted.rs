@@ -119,6 +119,10 @@ pub(super) fn in_the_repository(identity: Identity) -> anyhow::Result<()> {
         (&["create", ".git/index.lock"], "ok"),
         (&["rename", ".git/index.lock", ".git/index"], "ok"),
         (&["save", ".git/HEAD", "ref: refs/heads/other"], "ok"),
+        // Beside objects and refs, git would take the workspace itself for a repository.
+        (&["rename", ".git/HEAD", "HEAD"], "EACCES"),
+        (&["symlink", ".git/HEAD", "HEAD"], "EACCES"),
+        (&["create", "HEAD"], "EACCES"),
         (&["mkdir", ".git/refs"], "ok"),
         (&["create", ".git/refs/main"], "ok"),
         (&["create", ".git/hooks/post-checkout"], "EACCES"),
