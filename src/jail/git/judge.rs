@@ -221,11 +221,14 @@ fn starts_a_shell(value: Option<&[u8]>) -> bool {
     value.is_some_and(|value| value.trim_ascii_start().starts_with(b"!"))
 }
 
+/// Whether git takes a value for a truth or a number. A number that does not fit its int is none, and
+/// where a program may stand it is the name of one.
 fn is_boolean(value: Option<&[u8]>) -> bool {
     let Some(value) = value else { return true };
     let words: [&[u8]; 7] = [b"", b"true", b"yes", b"on", b"false", b"no", b"off"];
     words.iter().any(|word| word.eq_ignore_ascii_case(value))
         || value.iter().all(u8::is_ascii_digit)
+            && str::from_utf8(value).is_ok_and(|digits| digits.parse::<i32>().is_ok())
 }
 
 #[cfg(test)]
@@ -234,6 +237,18 @@ mod tests {
 
     fn effects(text: &str) -> Vec<Effect> {
         parse(text.as_bytes()).unwrap().iter().map(effect).collect()
+    }
+
+    #[test]
+    fn a_number_that_git_cannot_hold_is_a_program() {
+        for (value, effect) in [
+            ("2147483647", Effect::Harmless),
+            ("2147483648", Effect::Runs),
+            ("99999999999999999999", Effect::Runs),
+        ] {
+            assert_eq!(effects(&format!("[core] fsmonitor = {value}")), [effect], "{value}");
+            assert_eq!(effects(&format!("[pager] log = {value}")), [effect], "{value}");
+        }
     }
 
     #[test]
