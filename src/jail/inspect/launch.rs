@@ -221,8 +221,8 @@ impl Launch {
         let protect = cover(&self.protect).map_err(RecordError::Rules)?;
         let files = FileRules { hide, protect, ..FileRules::default() };
         let hooks = self.hooks.iter().map(|dir| dir.0.as_path());
-        let is_linked = self.pointers.keys().any(|path| path.0 == Path::new(".git"));
-        Ok(files.folded_if(self.folds_case).in_workspace(&git_dirs, hooks, is_linked))
+        let pointers = self.pointers.keys().map(|path| path.0.as_path());
+        Ok(files.folded_if(self.folds_case).in_workspace(&git_dirs, hooks, pointers))
     }
 }
 

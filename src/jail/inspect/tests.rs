@@ -285,6 +285,7 @@ fn plans_links_pointers_and_set_id_files_are_told() {
     run.put("new/.git", "gitdir: /var/evil");
     fs::set_permissions(run.work("old"), Permissions::from_mode(0o6755)).unwrap();
     let expected = [
+        alert("protected_changed", "lib/.git"),
         alert("set_id_file", "old"),
         alert("rebase_runs_commands", ".git/rebase-merge/git-rebase-todo: x evil"),
         alert("git_pointer_changed", "lib/.git: gitdir: ../evil"),

@@ -177,6 +177,12 @@ impl PathGlob {
         Self::new(pattern.clone(), Effect::Match, &pattern, Anchor::Root)
     }
 
+    /// The pattern for `path` alone, which is relative to the workspace.
+    fn at(path: &Path) -> Result<Self, GlobError> {
+        let pattern = literally(path);
+        Self::new(pattern.clone(), Effect::Match, &pattern, Anchor::Root)
+    }
+
     /// What stands behind `.git/` in a pattern that speaks of git directories.
     pub(crate) fn in_git_directory(&self) -> Option<&str> {
         let pattern = self.typed.trim_start_matches('!').trim_start_matches("./");
@@ -294,10 +300,11 @@ impl Entry<PathGlob> {
         Some(Self { value: PathGlob::below(dir).ok()?, why: Some(why.into()), origin })
     }
 
-    /// That the workspace's own `.git` is protected, which is a pointer to its repository.
-    pub(crate) fn pointer() -> Option<Self> {
-        let why = "It leads git to its repository, its configuration and its hooks.";
-        Self::built_in("git", "./.git", why)
+    /// That `.git` at `path`, which is a pointer to a repository, is protected.
+    pub(crate) fn pointer(path: &Path) -> Option<Self> {
+        let why = "It leads git to a repository, its configuration and its hooks.";
+        let origin = Origin { layer: "builtin:git".into(), line: 0 };
+        Some(Self { value: PathGlob::at(path).ok()?, why: Some(why.into()), origin })
     }
 
     /// What the program itself says; `None` for what is no pattern.

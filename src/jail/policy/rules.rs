@@ -163,16 +163,16 @@ impl FileRules {
     }
 
     /// The rules as they hold in a workspace with these git directories, where the repositories'
-    /// hooks are in `hooks`; `is_linked` says whether its own `.git` is a pointer.
+    /// hooks are in `hooks` and those of `pointers` lead to repositories.
     pub(crate) fn in_workspace<'h>(
         &self,
         git_dirs: &BTreeSet<PathBuf>,
         hooks: impl Iterator<Item = &'h Path>,
-        is_linked: bool,
+        pointers: impl Iterator<Item = &'h Path>,
     ) -> Self {
         let mut rules = self.in_repositories(git_dirs);
-        let pointer = if is_linked { Entry::pointer() } else { None };
-        rules.protect.add(hooks.filter_map(Entry::hooks_path).chain(pointer).collect());
+        let pointers = pointers.filter_map(Entry::pointer);
+        rules.protect.add(hooks.filter_map(Entry::hooks_path).chain(pointers).collect());
         rules.folded_if(self.folds_case())
     }
 

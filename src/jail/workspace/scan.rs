@@ -86,9 +86,9 @@ pub(super) fn scan_alone(
         }
     }
     let hooks = hooks_paths(workspace, &seen.sights.git_dirs, account);
-    let is_linked = seen.sights.pointers.contains(Path::new(".git"));
-    let places = hooks.iter().map(PathBuf::as_path);
-    let rules = files.in_workspace(&seen.sights.git_dirs, places, is_linked);
+    let Sights { git_dirs, pointers, .. } = &seen.sights;
+    let [places, pointers] = [&hooks, pointers].map(|paths| paths.iter().map(PathBuf::as_path));
+    let rules = files.in_workspace(git_dirs, places, pointers);
     add_in_repositories(workspace, files, &rules, &hooks, &mut seen);
     add_targets(workspace, &mut seen.hidden);
     add_targets(workspace, &mut seen.protected);
@@ -175,7 +175,7 @@ fn add_in_repositories(
 ) {
     let covers = [&files.hide, &files.protect];
     let entries = || covers.iter().flat_map(|cover| cover.lists()).flatten();
-    let mut places = hooks.clone();
+    let mut places: BTreeSet<PathBuf> = hooks.union(&seen.sights.pointers).cloned().collect();
     for tail in entries().filter_map(|entry| entry.value.in_git_directory()) {
         let body = tail.strip_suffix("/**").unwrap_or(tail);
         for git_dir in &seen.sights.git_dirs {

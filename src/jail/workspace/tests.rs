@@ -415,6 +415,7 @@ fn what_is_said_of_git_directories_is_said_of_each_there_is() {
             (".git/worktrees", Kind::Dir),
             ("bare/config", Kind::File),
             ("deep/a/.git/hooks", Kind::Dir),
+            ("lib/.git", Kind::File),
         ]
     );
     let paths = |set: &BTreeSet<PathBuf>| -> Vec<String> {

@@ -39,6 +39,7 @@ pub(super) const CASES: &[Case] = &[
     case("whatever_is_at_a_hidden_name_is_closed", beyond::kinds),
     case("protected_names_cannot_be_made_where_they_are_not", planted::planted),
     case("a_protected_name_of_the_repository_cannot_be_made", planted::in_the_repository),
+    case("a_pointer_to_a_repository_leads_where_it_led", planted::pointers),
     case("thousands_of_hidden_names_are_closed", scale::from_the_beginning),
     case("thousands_of_hidden_names_that_the_host_moves_in_are_not_there", scale::moved_in),
     case("an_agents_kept_settings_are_not_its_to_change", settings::settings),

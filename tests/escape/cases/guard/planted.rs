@@ -107,6 +107,33 @@ pub(super) fn planted(identity: Identity) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A pointer that is there leads git where it led at launch.
+#[rustfmt::skip]
+pub(super) fn pointers(identity: Identity) -> anyhow::Result<()> {
+    let ground = Ground::set(identity)?;
+    for side in [Side::Inside, Side::Outside] {
+        for dir in ["open/module", "packages/api/[odd] module"] {
+            let module = ground.place(side).join(dir);
+            std::fs::create_dir(&module)?;
+            std::fs::write(module.join(".git"), "gitdir: ../../.git")?;
+            crate::world::give_all(identity, &module)?;
+        }
+    }
+    play(&ground, &[], &[
+        (&["text", "open/module/.git"], "gitdir: ../../.git"),
+        (&["write", "open/module/.git", "gitdir: ../evil"], "EROFS"),
+        (&["save", "open/module/.git", "gitdir: ../evil"], "EACCES"),
+        (&["rename", "open/module/.git", "open/module/old"], "EACCES"),
+        (&["write", "packages/api/[odd] module/.git", "gitdir: ../evil"], "EROFS"),
+        (&["unlink", "packages/api/[odd] module/.git"], "EACCES"),
+        (&["write", "open/module/file", "text"], "ok"),
+        (&["rename", "open/module/file", "open/module/other"], "ok"),
+        (&["mkdir", "open/new"], "ok"),
+        (&["write", "open/new/.git", "gitdir: ../../.git"], "ok"),
+        (&["rename", "open/module", "open/moved"], "EACCES"),
+    ])
+}
+
 /// In a repository that is there git would follow such a file to programs of the agent's.
 #[rustfmt::skip]
 pub(super) fn in_the_repository(identity: Identity) -> anyhow::Result<()> {
