@@ -389,6 +389,14 @@ pub struct TokenUsage {
     pub web_searches: u64,
 }
 
+impl TokenUsage {
+    /// All that a model was given; never wraps, whatever a server says.
+    #[must_use]
+    pub const fn input_side(&self) -> u64 {
+        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
+    }
+}
+
 /// A price, or that there is none. Unknown is never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {

@@ -20,6 +20,12 @@ pub enum BodyError {
     Undecodable(#[source] std::io::Error),
 }
 
+impl From<BodyError> for std::io::Error {
+    fn from(error: BodyError) -> Self {
+        Self::other(error)
+    }
+}
+
 /// A body of known bytes.
 #[must_use]
 pub fn full(bytes: impl Into<Bytes>) -> Body {

@@ -12,7 +12,7 @@ fn dialect(path: &str) -> &'static Dialect {
         GEMINI => Provider::Gemini,
         _ => Provider::OpenAi,
     };
-    let Route::Billable(dialect) = Route::of(provider, "POST", path) else {
+    let Route::Billable(dialect, _) = Route::of(provider, "POST", path) else {
         panic!("{path} is not billable")
     };
     dialect

@@ -19,7 +19,6 @@ use crate::gate::{Adjust, AskedTerms, AskedTier, InputBound, OutputAsk, ServedTe
 const MESSAGES: Dialect = Dialect {
     operation: "chat",
     kind: CallKind::Turn,
-    model_of: |_| None,
     ceiling: denial,
     inspect,
     read_event,
@@ -30,9 +29,9 @@ const MESSAGES: Dialect = Dialect {
 const IMAGE: u64 = 5_000;
 
 /// Sorts a request for this provider's own servers; exact paths only.
-pub(super) fn route(method: &str, path: &str) -> Route {
+pub(super) fn route(method: &str, path: &str) -> Route<'static> {
     match (method, path) {
-        ("POST", "/v1/messages") => Route::Billable(&MESSAGES),
+        ("POST", "/v1/messages") => Route::Billable(&MESSAGES, None),
         ("POST", "/v1/messages/count_tokens") | ("GET" | "HEAD", "/v1/models") => Route::Free,
         ("GET", path) if path.starts_with("/v1/models/") => Route::Free,
         (_, path)
@@ -302,18 +301,13 @@ fn read_counts(tally: &mut Tally, counts: Counts, extent: Extent) {
         speed: counts.speed.or_else(|| terms.speed.take()),
         geo: counts.inference_geo.or_else(|| terms.geo.take()),
     };
-    usage.context_tokens = context(tokens.input, tokens.cache_read, tokens.cache_write);
+    usage.context_tokens = tokens.input_side();
     if let Some(iterations) = counts.iterations.filter(|iterations| !iterations.is_empty()) {
         read_iterations(tally, iterations);
     }
     if tally.extent != Extent::Whole {
         tally.extent = extent;
     }
-}
-
-/// Whatever a server says, it is counted without a wrap.
-const fn context(input: u64, cache_read: u64, cache_write: u64) -> u64 {
-    input.saturating_add(cache_read).saturating_add(cache_write)
 }
 
 /// Steps that the top level leaves out are billed beside it; the last one is the context.
@@ -323,22 +317,17 @@ fn read_iterations(tally: &mut Tally, iterations: Vec<Iteration>) {
     for step in iterations {
         let counts = step.counts;
         let written = counts.cache_creation_input_tokens;
+        let tokens = TokenUsage {
+            input: counts.input_tokens,
+            cache_read: counts.cache_read_input_tokens,
+            cache_write: written,
+            cache_write_long: written,
+            output: counts.output_tokens,
+            web_searches: 0,
+        };
         match step.kind.as_deref() {
-            Some("message" | "fallback_message") => {
-                usage.context_tokens =
-                    context(counts.input_tokens, counts.cache_read_input_tokens, written);
-            }
-            _ => usage.others.push(Side {
-                model: step.model,
-                tokens: TokenUsage {
-                    input: counts.input_tokens,
-                    cache_read: counts.cache_read_input_tokens,
-                    cache_write: written,
-                    cache_write_long: written,
-                    output: counts.output_tokens,
-                    web_searches: 0,
-                },
-            }),
+            Some("message" | "fallback_message") => usage.context_tokens = tokens.input_side(),
+            _ => usage.others.push(Side { model: step.model, tokens }),
         }
     }
 }

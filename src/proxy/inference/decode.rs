@@ -1,4 +1,4 @@
-//! Undoes a request body's content encoding, up to a size.
+//! Content encodings, and how a request body's is undone, up to a size.
 
 use std::io::{self, Read};
 
@@ -11,26 +11,50 @@ use super::members::Malformed;
 /// The largest request, before and after decoding.
 pub(crate) const MAX_REQUEST: usize = 64 * 1024 * 1024;
 
-/// How much of a brotli body is read at a time.
-const READ_AT_ONCE: usize = 16 * 1024;
+/// So much is undone at a time, however little it was before.
+pub(super) const AT_ONCE: usize = 16 * 1024;
 
 /// The largest zstd window: a frame may ask for any, and it is allocated up front.
 pub(super) const MAX_WINDOW_LOG: u32 = 26;
 
+/// A content encoding (RFC 9110, 8.4.1; RFC 7932 for `br`, RFC 8878 for `zstd`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+    Brotli,
+    Zstd,
+}
+
+impl Coding {
+    /// The one of this name; `None` where nobody here knows it.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        match name.trim_ascii().to_ascii_lowercase().as_slice() {
+            b"" | b"identity" => Some(Self::Identity),
+            b"gzip" | b"x-gzip" => Some(Self::Gzip),
+            b"deflate" => Some(Self::Deflate),
+            b"br" => Some(Self::Brotli),
+            b"zstd" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
 /// `body` without its `encoding`.
 pub(crate) fn decode(encoding: Option<&str>, body: &Bytes) -> Result<Bytes, Denial> {
     let broken = |cause| Denial::Malformed(Malformed::Compression(cause));
-    match encoding.map(str::trim).map(str::to_ascii_lowercase).as_deref() {
-        None | Some("" | "identity") => Ok(body.clone()),
-        Some("gzip" | "x-gzip") => read(MultiGzDecoder::new(&body[..])),
-        Some("deflate") => read(ZlibDecoder::new(&body[..])),
-        Some("br") => read(brotli_decompressor::Decompressor::new(&body[..], READ_AT_ONCE)),
-        Some("zstd") => {
+    let coding = Coding::named(encoding.unwrap_or_default().as_bytes());
+    match coding.ok_or(Denial::Malformed(Malformed::Encoding))? {
+        Coding::Identity => Ok(body.clone()),
+        Coding::Gzip => read(MultiGzDecoder::new(&body[..])),
+        Coding::Deflate => read(ZlibDecoder::new(&body[..])),
+        Coding::Brotli => read(brotli_decompressor::Decompressor::new(&body[..], AT_ONCE)),
+        Coding::Zstd => {
             let mut decoder = zstd::Decoder::with_buffer(&body[..]).map_err(broken)?;
             decoder.window_log_max(MAX_WINDOW_LOG).map_err(broken)?;
             read(decoder)
         }
-        Some(_) => Err(Denial::Malformed(Malformed::Encoding)),
     }
 }
 
@@ -51,21 +75,14 @@ mod tests {
 
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
-    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
+    use crate::inference::decoded::{Until, encoded};
 
     fn gzip(pieces: impl Iterator<Item = Vec<u8>>) -> Bytes {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         pieces.for_each(|piece| encoder.write_all(&piece).unwrap());
         Bytes::from(encoder.finish().unwrap())
-    }
-
-    async fn brotli(text: &[u8]) -> Bytes {
-        let mut encoder = async_compression::tokio::write::BrotliEncoder::new(Vec::new());
-        encoder.write_all(text).await.unwrap();
-        encoder.shutdown().await.unwrap();
-        Bytes::from(encoder.into_inner())
     }
 
     #[tokio::test]
@@ -77,6 +94,7 @@ mod tests {
         zlib.write_all(text).unwrap();
         let zlib = Bytes::from(zlib.finish().unwrap());
         let zstd = Bytes::from(zstd::encode_all(&text[..], 1).unwrap());
+        let brotli = Bytes::from(encoded("br", text, Until::End).await);
         for (encoding, body) in [
             (None, &plain),
             (Some("identity"), &plain),
@@ -84,7 +102,7 @@ mod tests {
             (Some(" GZIP"), &gzip),
             (Some("deflate"), &zlib),
             (Some("zstd"), &zstd),
-            (Some("br"), &brotli(text).await),
+            (Some("br"), &brotli),
         ] {
             assert_eq!(decode(encoding, body).unwrap(), plain, "{encoding:?}");
         }

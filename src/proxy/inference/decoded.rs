@@ -4,7 +4,6 @@
 //! metered, so it is undone here and goes on plain, which every client takes.
 
 use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -16,30 +15,27 @@ use hyper::body::{Body as HttpBody, Frame};
 use tokio::io::AsyncRead;
 use tokio_util::io::{StreamReader, poll_read_buf};
 
-use super::decode::MAX_WINDOW_LOG;
+use super::decode::{AT_ONCE, Coding, MAX_WINDOW_LOG};
 use crate::body::{Body, BodyError};
 
-/// So much is undone at a time, however little it was before.
-const AT_ONCE: usize = 16 * 1024;
-
-/// `body` without its `encoding`, or as it is where nobody here knows that.
-pub(crate) fn decoded(encoding: &[u8], body: Body) -> Result<Body, Body> {
+/// `body` without its `coding`.
+pub(crate) fn decoded(coding: Coding, body: Body) -> Body {
     let read = |body: Body| StreamReader::new(body.into_data_stream());
-    let reader: Reader = match encoding.trim_ascii().to_ascii_lowercase().as_slice() {
-        b"gzip" | b"x-gzip" => {
+    let reader: Reader = match coding {
+        Coding::Identity => return body,
+        Coding::Gzip => {
             let mut decoder = GzipDecoder::new(read(body));
             decoder.multiple_members(true);
             Box::pin(decoder)
         }
-        b"deflate" => Box::pin(ZlibDecoder::new(read(body))),
-        b"br" => Box::pin(BrotliDecoder::new(read(body))),
-        b"zstd" => {
+        Coding::Deflate => Box::pin(ZlibDecoder::new(read(body))),
+        Coding::Brotli => Box::pin(BrotliDecoder::new(read(body))),
+        Coding::Zstd => {
             let window = DParameter::window_log_max(MAX_WINDOW_LOG);
             Box::pin(ZstdDecoder::with_params(read(body), &[window]))
         }
-        _ => return Err(body),
     };
-    Ok(Decoded { reader, room: BytesMut::new() }.boxed())
+    Decoded { reader, room: BytesMut::new() }.boxed()
 }
 
 type Reader = Pin<Box<dyn AsyncRead + Send + Sync>>;
@@ -74,8 +70,37 @@ impl HttpBody for Decoded {
     }
 }
 
-impl From<BodyError> for io::Error {
-    fn from(error: BodyError) -> Self {
-        Self::other(error)
+/// Where [`encoded`] stops.
+#[cfg(test)]
+#[derive(Clone, Copy)]
+pub(super) enum Until {
+    End,
+    /// All of the text is out, and more may come.
+    Flush,
+}
+
+/// `text` in `encoding`.
+#[cfg(test)]
+pub(super) async fn encoded(encoding: &str, text: &[u8], until: Until) -> Vec<u8> {
+    use async_compression::tokio::write::{BrotliEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
+    use tokio::io::AsyncWriteExt;
+
+    macro_rules! write {
+        ($encoder:ident) => {{
+            let mut encoder = $encoder::new(Vec::new());
+            encoder.write_all(text).await.unwrap();
+            match until {
+                Until::End => encoder.shutdown().await.unwrap(),
+                Until::Flush => encoder.flush().await.unwrap(),
+            }
+            encoder.into_inner()
+        }};
+    }
+    match Coding::named(encoding.as_bytes()).unwrap() {
+        Coding::Identity => text.to_vec(),
+        Coding::Gzip => write!(GzipEncoder),
+        Coding::Deflate => write!(ZlibEncoder),
+        Coding::Brotli => write!(BrotliEncoder),
+        Coding::Zstd => write!(ZstdEncoder),
     }
 }

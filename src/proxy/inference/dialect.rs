@@ -17,8 +17,6 @@ pub(crate) struct Dialect {
     pub(crate) operation: &'static str,
     /// What a call counts as.
     pub(crate) kind: CallKind,
-    /// The model, where the path names it and the request does not.
-    pub(crate) model_of: fn(&str) -> Option<&str>,
     /// How a ceiling is worded, where that differs from the provider's other errors.
     pub(crate) ceiling: fn(&Denial) -> (StatusCode, Value),
     /// Reads what a request may come to.

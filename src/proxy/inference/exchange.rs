@@ -22,7 +22,7 @@ use kvro_ledger::event::{InferenceRefused, InferenceRequested, UpstreamFailed};
 use kvro_ledger::{Actor, Event, Recorder};
 
 use super::call::Call;
-use super::decode::MAX_REQUEST;
+use super::decode::{Coding, MAX_REQUEST};
 use super::decoded::decoded;
 use super::denial::Denial;
 use super::dialect::{Dialect, UsageAsk};
@@ -112,9 +112,10 @@ impl Exchange {
             return Denial::Upgrade.response(provider);
         }
         match Route::of(provider, parts.method.as_str(), parts.uri.path()) {
-            Route::Billable(dialect) => {
+            Route::Billable(dialect, model) => {
+                let model = model.map(str::to_owned);
                 let request = Billable { provider, dialect, server, arrived };
-                Box::pin(self.bill(&request, parts, body)).await
+                Box::pin(self.bill(&request, model, parts, body)).await
             }
             Route::Free => self.pass(provider, server, parts, body).await,
             Route::Unmetered => self.refuse(provider, None, "", &Denial::Unmetered),
@@ -143,7 +144,14 @@ impl Exchange {
         }
     }
 
-    async fn bill(&self, request: &Billable<'_>, parts: Parts, body: Body) -> Response<Body> {
+    /// `model` is the one that the path names, if it names one.
+    async fn bill(
+        &self,
+        request: &Billable<'_>,
+        model: Option<String>,
+        parts: Parts,
+        body: Body,
+    ) -> Response<Body> {
         let Billable { provider, dialect, .. } = *request;
         let body = match Limited::new(body, MAX_REQUEST).collect().await {
             Ok(body) => body.to_bytes(),
@@ -157,7 +165,6 @@ impl Exchange {
         let encoding = encoding.map(|text| text.unwrap_or("unreadable").to_owned());
         let gate = Arc::clone(&self.shared.gate);
         let is_quick = gate.patience() == Patience::None && body.len() <= READ_AT_ONCE;
-        let model = (dialect.model_of)(parts.uri.path()).map(str::to_owned);
         let prepare =
             move || prepare(provider, dialect, model, encoding.as_deref(), &body, gate.as_ref());
         // The gate may wait for the disk, and a large request takes its time to read; a thread of
@@ -276,17 +283,14 @@ fn meter(
         parts.headers.remove(CONTENT_LENGTH);
     }
     call.answered(parts.status.as_u16());
-    let encoding = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
-    let body = match encoding.map(<[u8]>::to_vec) {
-        None => body,
-        Some(encoding) => match decoded(&encoding, body) {
-            Ok(body) => {
-                parts.headers.remove(CONTENT_ENCODING);
-                parts.headers.remove(CONTENT_LENGTH);
-                body
-            }
-            Err(body) => body,
-        },
+    let encoding = parts.headers.get(CONTENT_ENCODING);
+    let body = match encoding.and_then(|name| Coding::named(name.as_bytes())) {
+        None | Some(Coding::Identity) => body,
+        Some(coding) => {
+            parts.headers.remove(CONTENT_ENCODING);
+            parts.headers.remove(CONTENT_LENGTH);
+            decoded(coding, body)
+        }
     };
     let meter = Meter::new(dialect, usage, declared(&parts.headers));
     Response::from_parts(parts, Metered::new(body, meter, usage, call).boxed())

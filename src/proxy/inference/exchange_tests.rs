@@ -10,6 +10,7 @@ use kvro_ledger::event::{Basis, CallKind, Cost, InferenceSettled, TokenUsage};
 use kvro_ledger::{MemoryLedger, PicoUsd};
 use serde_json::{Value, json};
 
+use super::super::decoded::{Until, encoded};
 use super::*;
 use crate::body::BodyError;
 use crate::gate::{
@@ -576,32 +577,11 @@ async fn an_answer_without_usage_or_in_an_encoding_is_never_free() {
     assert_eq!(fixture.outcomes(), [Outcome::Unknown]);
 }
 
-/// `text` in `encoding`; all of it, or what is out of it once it is flushed.
-async fn encoded(encoding: &str, text: &str, is_whole: bool) -> Vec<u8> {
-    use async_compression::tokio::write::{BrotliEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
-    use tokio::io::AsyncWriteExt;
-
-    macro_rules! write {
-        ($encoder:ident) => {{
-            let mut encoder = $encoder::new(Vec::new());
-            encoder.write_all(text.as_bytes()).await.unwrap();
-            if is_whole { encoder.shutdown().await } else { encoder.flush().await }.unwrap();
-            encoder.into_inner()
-        }};
-    }
-    match encoding {
-        "gzip" => write!(GzipEncoder),
-        "deflate" => write!(ZlibEncoder),
-        "br" => write!(BrotliEncoder),
-        _ => write!(ZstdEncoder),
-    }
-}
-
 #[tokio::test]
 async fn an_encoding_that_was_not_asked_for_is_undone_and_metered() {
     let whole = [START, TEXT, DELTA, STOP].concat();
     for encoding in ["gzip", "deflate", "br", "zstd"] {
-        let bytes = encoded(encoding, &whole, true).await;
+        let bytes = encoded(encoding, whole.as_bytes(), Until::End).await;
         for (length, is_whole) in [(bytes.len(), true), (bytes.len() - 9, false)] {
             let fixture = fixture(Till::default());
             let pieces = bytes[..length].chunks(7).map(Bytes::copy_from_slice).collect();
@@ -632,7 +612,8 @@ async fn an_encoding_that_was_not_asked_for_is_undone_and_metered() {
 async fn an_event_in_an_encoding_passes_as_soon_as_it_is_there() {
     for encoding in ["gzip", "deflate", "br", "zstd"] {
         let fixture = fixture(Till::default());
-        let pieces = VecDeque::from([encoded(encoding, START, false).await.into()]);
+        let pieces =
+            VecDeque::from([encoded(encoding, START.as_bytes(), Until::Flush).await.into()]);
         let response = Response::builder()
             .header("content-encoding", encoding)
             .body(Pieces(pieces, After::Silence, None).boxed())

@@ -24,7 +24,6 @@ const GENERATE: Dialect = Dialect {
     operation: "generate_content",
     kind: CallKind::Turn,
     ceiling: denial,
-    model_of: |path| operation(path).map(|(model, _)| model),
     inspect,
     read_event,
     read_answer,
@@ -45,36 +44,27 @@ const UNMETERED: [&str; 10] = [
 ];
 
 /// Sorts a request for this provider's own servers; exact paths only.
-pub(super) fn route(method: &str, path: &str) -> Route {
-    let below = || path.strip_prefix("/v1beta/").or_else(|| path.strip_prefix("/v1/"));
-    match (method, operation(path)) {
-        ("POST", Some((_, "generateContent" | "streamGenerateContent"))) => {
-            Route::Billable(&GENERATE)
+pub(super) fn route<'p>(method: &str, path: &'p str) -> Route<'p> {
+    if path.starts_with("/upload/") {
+        return Route::Unmetered;
+    }
+    let below = path.strip_prefix("/v1beta/").or_else(|| path.strip_prefix("/v1/"));
+    let Some(below) = below else { return Route::Unknown };
+    let named = below.strip_prefix("models/");
+    // The model and what is to be done with it.
+    let operation = named.and_then(|named| named.split_once(':'));
+    match (method, operation.filter(|(model, _)| is_name(model))) {
+        ("POST", Some((model, "generateContent" | "streamGenerateContent"))) => {
+            Route::Billable(&GENERATE, Some(model))
         }
         ("POST", Some((_, "countTokens"))) => Route::Free,
         // Embeddings tell no usage; a batch is fetched later.
         (_, Some(_)) => Route::Unmetered,
-        ("GET" | "HEAD", None) if below() == Some("models") => Route::Free,
-        ("GET", None)
-            if below().and_then(|path| path.strip_prefix("models/")).is_some_and(is_name) =>
-        {
-            Route::Free
-        }
-        _ if path.starts_with("/upload/") => Route::Unmetered,
-        _ if below()
-            .is_some_and(|path| UNMETERED.iter().any(|prefix| path.starts_with(prefix))) =>
-        {
-            Route::Unmetered
-        }
+        ("GET" | "HEAD", None) if below == "models" => Route::Free,
+        ("GET", None) if named.is_some_and(is_name) => Route::Free,
+        _ if UNMETERED.iter().any(|prefix| below.starts_with(prefix)) => Route::Unmetered,
         _ => Route::Unknown,
     }
-}
-
-/// The model and the operation that a path names.
-fn operation(path: &str) -> Option<(&str, &str)> {
-    let below =
-        path.strip_prefix("/v1beta/models/").or_else(|| path.strip_prefix("/v1/models/"))?;
-    below.split_once(':').filter(|(model, _)| is_name(model))
 }
 
 /// Whether this is a model's name as it is, without an escape that would hide another.

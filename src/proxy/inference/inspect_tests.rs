@@ -10,7 +10,7 @@ fn inspect(path: &str, request: &Value) -> Result<Inspection, Malformed> {
         GEMINI => Provider::Gemini,
         _ => Provider::OpenAi,
     };
-    let Route::Billable(dialect) = Route::of(provider, "POST", path) else {
+    let Route::Billable(dialect, _) = Route::of(provider, "POST", path) else {
         panic!("{path} is not billable")
     };
     (dialect.inspect)(&Members::parse(request.to_string().as_bytes()).unwrap())

@@ -20,7 +20,6 @@ use crate::gate::{Adjust, AskedCache, AskedTerms, AskedTier, InputBound, OutputA
 const EMBEDDINGS: Dialect = Dialect {
     operation: "embeddings",
     kind: CallKind::Call,
-    model_of: |_| None,
     ceiling: denial,
     inspect: inspect_embeddings,
     read_event: |_, _| {},
@@ -50,12 +49,12 @@ const UNMETERED: [&str; 15] = [
 ];
 
 /// Sorts a request for this provider's own servers; exact paths only.
-pub(super) fn route(method: &str, path: &str) -> Route {
+pub(super) fn route(method: &str, path: &str) -> Route<'static> {
     match (method, path) {
-        ("POST", "/v1/chat/completions") => Route::Billable(&CHAT),
-        ("POST", "/v1/responses") => Route::Billable(&RESPONSES),
-        ("POST", "/v1/responses/compact") => Route::Billable(&COMPACT),
-        ("POST", "/v1/embeddings") => Route::Billable(&EMBEDDINGS),
+        ("POST", "/v1/chat/completions") => Route::Billable(&CHAT, None),
+        ("POST", "/v1/responses") => Route::Billable(&RESPONSES, None),
+        ("POST", "/v1/responses/compact") => Route::Billable(&COMPACT, None),
+        ("POST", "/v1/embeddings") => Route::Billable(&EMBEDDINGS, None),
         ("POST", "/v1/responses/input_tokens" | "/v1/moderations")
         | ("GET" | "HEAD", "/v1/models") => Route::Free,
         ("GET", path) if path.starts_with("/v1/models/") => Route::Free,

@@ -16,7 +16,6 @@ use crate::gate::{Adjust, AskedTerms, InputBound, OutputAsk, Speed};
 pub(super) const CHAT: Dialect = Dialect {
     operation: "chat",
     kind: CallKind::Turn,
-    model_of: |_| None,
     ceiling: openai::denial,
     inspect,
     read_event,

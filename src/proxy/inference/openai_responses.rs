@@ -15,21 +15,13 @@ use super::openai::{self, IMAGE, InputDetails, JUDGE, asked_tier, cache, disjoin
 use super::tally::{End, Extent, Tally};
 use crate::gate::{Adjust, AskedTerms, Fees, InputBound, OutputAsk, Speed};
 
-pub(super) const RESPONSES: Dialect = Dialect {
-    operation: "chat",
-    kind: CallKind::Turn,
-    model_of: |_| None,
-    ceiling,
-    inspect,
-    read_event,
-    read_answer,
-};
+pub(super) const RESPONSES: Dialect =
+    Dialect { operation: "chat", kind: CallKind::Turn, ceiling, inspect, read_event, read_answer };
 
 /// Rewrites a long context into a short one. It takes no limit of its own.
 pub(super) const COMPACT: Dialect = Dialect {
     operation: "compact",
     kind: CallKind::Turn,
-    model_of: |_| None,
     ceiling,
     inspect: inspect_compact,
     read_event,

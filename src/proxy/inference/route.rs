@@ -7,9 +7,10 @@ use super::dialect::Dialect;
 use super::{Provider, anthropic, gemini, openai};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// Held, admitted, metered and settled.
-    Billable(&'static Dialect),
+pub(crate) enum Route<'p> {
+    /// Held, admitted, metered and settled; with the model, where the path names it and the request
+    /// does not.
+    Billable(&'static Dialect, Option<&'p str>),
     /// Passed as it is: costs nothing.
     Free,
     /// Refused: costs money that no answer tells, or gives more than generation.
@@ -18,8 +19,8 @@ pub(crate) enum Route {
     Unknown,
 }
 
-impl Route {
-    pub(crate) fn of(provider: Provider, method: &str, path: &str) -> Self {
+impl<'p> Route<'p> {
+    pub(crate) fn of(provider: Provider, method: &str, path: &'p str) -> Self {
         match provider {
             Provider::Anthropic => anthropic::route(method, path),
             Provider::Gemini => gemini::route(method, path),
@@ -34,7 +35,7 @@ mod tests {
 
     fn operation(provider: Provider, method: &str, path: &str) -> &'static str {
         match Route::of(provider, method, path) {
-            Route::Billable(dialect) => dialect.operation,
+            Route::Billable(dialect, _) => dialect.operation,
             Route::Free => "free",
             Route::Unmetered => "unmetered",
             Route::Unknown => "unknown",

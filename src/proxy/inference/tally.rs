@@ -33,8 +33,6 @@ impl Tally {
     /// What was said, as far as it can be trusted. No generation takes nothing, so a report of
     /// nothing is none.
     pub(crate) fn extent(&self) -> Extent {
-        let tokens = self.usage.total();
-        let input = [tokens.input, tokens.cache_read, tokens.cache_write];
-        if input.iter().all(|&count| count == 0) { Extent::Nothing } else { self.extent }
+        if self.usage.total().input_side() == 0 { Extent::Nothing } else { self.extent }
     }
 }

@@ -59,8 +59,7 @@ impl Price {
     /// What `usage` costs at the terms that served it.
     #[must_use]
     pub fn cost(&self, usage: &TokenUsage, terms: &ServedTerms) -> Option<PicoUsd> {
-        let input = usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write);
-        let rates = self.served(terms.tier.as_deref(), input)?;
+        let rates = self.served(terms.tier.as_deref(), usage.input_side())?;
         let tokens = [self.geo(terms), self.speed(terms)?]
             .into_iter()
             .flatten()
