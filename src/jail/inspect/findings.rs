@@ -1,7 +1,6 @@
 //! What is new, stays where it is, and might be run or followed by somebody who does not know.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use super::identity::{Identity, Raw};
 use super::launch::{Launch, TODO, pointer};
 use crate::git::{self, Effect};
 use crate::policy::lexical;
-use crate::workspace::{Sights, read_small};
+use crate::workspace::{Sights, path_in, pointed_to, read_small};
 
 /// Of one kind so many are told, and then how many more there are.
 const MOST: usize = 500;
@@ -98,7 +97,7 @@ impl After<'_> {
         let mut places = vec![own.clone()];
         let mut runs = Vec::new();
         if let Ok(words) = read_small(&own.join("commondir")) {
-            let common = lexical(&own.join(OsStr::from_bytes(words.trim_ascii())));
+            let common = lexical(&own.join(path_in(&words)));
             let is_seen = |dir: &PathBuf| self.workspace.join(dir) == common;
             if !self.sights.git_dirs.iter().any(is_seen) {
                 runs.push(format!("commondir = {}", shown(&common)));
@@ -168,10 +167,8 @@ impl After<'_> {
     }
 
     fn leads_out(self, path: &Path, words: &[u8]) -> bool {
-        let words = words.trim_ascii();
-        let Some(target) = words.strip_prefix(b"gitdir:") else { return false };
+        let Some(target) = pointed_to(words.trim_ascii()) else { return false };
         let from = self.workspace.join(path);
-        let target = OsStr::from_bytes(target.trim_ascii());
         let target = lexical(&from.parent().unwrap_or(self.workspace).join(target));
         !target.starts_with(self.workspace)
     }

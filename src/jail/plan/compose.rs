@@ -124,7 +124,7 @@ fn user_mounts(from: &Ingredients<'_>, home: &Path) -> Result<Vec<Mount>, LayerE
     for entry in &from.policy.files.read {
         add(&entry.value, system::read_only(&entry.value));
     }
-    if !from.policy.files.write.iter().any(|entry| from.workspace.starts_with(&entry.value)) {
+    if from.policy.files.writable(from.workspace).is_none() {
         add(from.workspace, system::read_only(from.workspace));
     }
     for entry in &from.policy.files.write {

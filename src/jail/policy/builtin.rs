@@ -11,7 +11,10 @@ macro_rules! texts {
 
 const POLICIES: &[(&str, &str)] = texts!("policies": "default", "ci", "strict", "test");
 
-const PROFILES: &[(&str, &str)] = texts!("sandbox-profiles": "base", "claude", "codex", "gemini", "generic", "node", "python", "rust");
+const PROFILES: &[(&str, &str)] = texts!(
+    "sandbox-profiles":
+    "base", "claude", "codex", "gemini", "generic", "node", "python", "rust"
+);
 
 /// The text of a built-in policy, as it can be read and copied.
 #[must_use]

@@ -173,13 +173,15 @@ impl PathGlob {
 
     /// The pattern for everything below `dir`, a path relative to the workspace and not empty.
     pub(crate) fn below(dir: &Path) -> Result<Self, GlobError> {
-        let pattern = format!("{}/**", literally(dir));
-        Self::new(pattern.clone(), Effect::Match, &pattern, Anchor::Root)
+        Self::made(format!("{}/**", literally(dir)))
     }
 
     /// The pattern for `path` alone, which is relative to the workspace.
     fn at(path: &Path) -> Result<Self, GlobError> {
-        let pattern = literally(path);
+        Self::made(literally(path))
+    }
+
+    fn made(pattern: String) -> Result<Self, GlobError> {
         Self::new(pattern.clone(), Effect::Match, &pattern, Anchor::Root)
     }
 
@@ -292,25 +294,26 @@ impl fmt::Display for PathGlob {
     }
 }
 
+/// The layer of what is said of every repository.
+const GIT: &str = "builtin:git";
+
 impl Entry<PathGlob> {
     /// That `dir`, which a repository names as the place of its hooks, is protected.
     pub(crate) fn hooks_path(dir: &Path) -> Option<Self> {
         let why = "core.hooksPath names it, and git runs hooks on the host.";
-        let origin = Origin { layer: "core.hooksPath".into(), line: 0 };
-        Some(Self { value: PathGlob::below(dir).ok()?, why: Some(why.into()), origin })
+        Some(Self::built_in("core.hooksPath", PathGlob::below(dir).ok()?, why))
     }
 
     /// That `.git` at `path`, which is a pointer to a repository, is protected.
     pub(crate) fn pointer(path: &Path) -> Option<Self> {
         let why = "It leads git to a repository, its configuration and its hooks.";
-        let origin = Origin { layer: "builtin:git".into(), line: 0 };
-        Some(Self { value: PathGlob::at(path).ok()?, why: Some(why.into()), origin })
+        Some(Self::built_in(GIT, PathGlob::at(path).ok()?, why))
     }
 
-    /// What the program itself says; `None` for what is no pattern.
-    fn built_in(layer: &str, pattern: &str, why: &str) -> Option<Self> {
-        let origin = Origin { layer: format!("builtin:{layer}").into(), line: 0 };
-        Some(Self { value: pattern.parse().ok()?, why: Some(why.into()), origin })
+    /// What the program itself says.
+    fn built_in(layer: &str, value: PathGlob, why: &str) -> Self {
+        let origin = Origin { layer: layer.into(), line: 0 };
+        Self { value, why: Some(why.into()), origin }
     }
 }
 
@@ -325,11 +328,13 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// Patterns that the program itself has, each with its reason; what is no pattern is left out.
+    /// What is said of every repository: patterns, each with its reason. What is no pattern is left
+    /// out.
     #[must_use]
-    pub fn built_in(layer: &str, patterns: &[(&str, &str)]) -> Self {
-        let entries = patterns.iter();
-        let entries = entries.filter_map(|(pattern, why)| Entry::built_in(layer, pattern, why));
+    pub fn of_git(patterns: &[(&str, &str)]) -> Self {
+        let entries = patterns
+            .iter()
+            .filter_map(|(pattern, why)| Some(Entry::built_in(GIT, pattern.parse().ok()?, why)));
         Self { lists: vec![entries.collect()] }
     }
 

@@ -53,8 +53,10 @@ impl Kit {
                 .map_err(|_panic| anyhow!("the scan of the workspace broke"))?
                 .context("cannot tell what the policy closes")?;
             let masks = masks(workspace, &survey.matches);
-            let is_writable = files.write.iter().any(|entry| workspace.starts_with(&entry.value));
-            let stretch = if is_writable { Stretch::ReadWrite } else { Stretch::ReadOnly };
+            let stretch = match files.writable(workspace) {
+                Some(_) => Stretch::ReadWrite,
+                None => Stretch::ReadOnly,
+            };
             let own = Guarding::workspace(workspace, &survey, now.as_second(), stretch);
             let kept = view.settings.iter().map(Guarding::settings);
             let guards = std::iter::once(own).chain(kept).collect::<Result<_, _>>()?;

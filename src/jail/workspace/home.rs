@@ -143,7 +143,7 @@ impl HomeView {
     #[must_use]
     pub fn with_repository(mut self, workspace: &Path, files: &FileRules) -> Self {
         let Some(common) = linked_repository(workspace) else { return self };
-        if files.writable(&common).or_else(|| files.readable(&common)).is_some() {
+        if files.readable(&common).is_some() {
             return self;
         }
         let shown = Shown { at: common.clone(), from: common.clone() };

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
+use super::sights::path_in;
 use crate::git;
 use crate::policy::lexical;
 use crate::surroundings::Surroundings;
@@ -132,8 +133,7 @@ fn linked_worktrees(git_dir: &Path) -> Vec<PathBuf> {
     let Ok(linked) = git_dir.join("worktrees").read_dir() else { return Vec::new() };
     let root = |entry: io::Result<std::fs::DirEntry>| {
         let text = read_small(&entry.ok()?.path().join("gitdir")).ok()?;
-        let pointer = Path::new(OsStr::from_bytes(text.trim_ascii()));
-        pointer.parent().map(Path::to_owned)
+        path_in(&text).parent().map(Path::to_owned)
     };
     linked.filter_map(root).collect()
 }

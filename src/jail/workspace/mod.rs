@@ -23,5 +23,5 @@ pub use real::real_path;
 pub use scan::{
     Match, Matches, ScanError, Seen, Survey, directories, everything_below, look, scan,
 };
-pub use sights::{Sights, is_git_dir};
+pub use sights::{Sights, is_git_dir, path_in, pointed_to};
 pub use walk::{FEW, Kind, Unreadable};

@@ -4,16 +4,15 @@
 //! write: it leads somewhere only if what is there is a repository of the same owner that lists the
 //! workspace as one of its worktrees (gitrepository-layout(5)).
 
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::home::{Settings, Shown};
 use super::hooks::read_small;
 use super::real::real_path;
-use super::sights::is_git_dir;
+use super::sights::{is_git_dir, path_in, pointed_to};
 use crate::policy::Cover;
 
 /// What is not a commit's to change: the main worktree, what leads git elsewhere, and what can name
@@ -41,13 +40,16 @@ pub(super) fn linked_repository(workspace: &Path) -> Option<PathBuf> {
     if !fs::symlink_metadata(&pointer).ok()?.is_file() {
         return None;
     }
-    let own = leads_to(workspace, read_small(&pointer).ok()?.strip_prefix(b"gitdir:")?)?;
-    let common = leads_to(&own, &read_small(&own.join("commondir")).ok()?)?;
-    let is_listed = own.parent() == Some(&common.join("worktrees"))
-        && leads_to(&own, &read_small(&own.join("gitdir")).ok()?)? == pointer;
+    let own = real_path(&workspace.join(pointed_to(&read_small(&pointer).ok()?)?)).ok()?;
+    let named_in = |file: &str| -> io::Result<PathBuf> {
+        real_path(&own.join(path_in(&read_small(&own.join(file))?)))
+    };
+    let common = named_in("commondir").ok()?;
+    let is_listed =
+        own.parent() == Some(&common.join("worktrees")) && named_in("gitdir").ok()? == pointer;
     let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid()).ok();
-    let is_owners = owner(workspace).is_some()
-        && [&own, &common].iter().all(|dir| owner(dir) == owner(workspace));
+    let ours = owner(workspace)?;
+    let is_owners = [&own, &common].iter().all(|dir| owner(dir) == Some(ours));
     let is_one = is_listed && is_owners && is_git_dir(&common) && !common.starts_with(workspace);
     is_one.then_some(common)
 }
@@ -55,16 +57,12 @@ pub(super) fn linked_repository(workspace: &Path) -> Option<PathBuf> {
 /// The names in the shared directory `common` that the agent may not change.
 pub(super) fn closed_in(common: &Path) -> Settings {
     let dir = Shown { at: common.to_owned(), from: common.to_owned() };
-    Settings { dir, protect: Cover::built_in("git", &CLOSED) }
-}
-
-/// Where the path `text`, a line of one of git's files in `dir`, leads.
-fn leads_to(dir: &Path, text: &[u8]) -> Option<PathBuf> {
-    real_path(&dir.join(OsStr::from_bytes(text.trim_ascii()))).ok()
+    Settings { dir, protect: Cover::of_git(&CLOSED) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 
     use super::*;

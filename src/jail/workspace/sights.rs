@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::home::SYSTEM_TREES;
@@ -73,6 +74,18 @@ pub fn is_git_dir(dir: &Path) -> bool {
     // A HEAD may be a link to a branch that is not there yet.
     let has_head = fs::symlink_metadata(dir.join("HEAD")).is_ok();
     is_called || has_head && (has("objects") || has("commondir"))
+}
+
+/// The path that one of git's files holds, which is all of its text: `commondir`, `gitdir`.
+#[must_use]
+pub fn path_in(text: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(text.trim_ascii()))
+}
+
+/// Where a `.git` that is a file says that its repository is.
+#[must_use]
+pub fn pointed_to(text: &[u8]) -> Option<&Path> {
+    text.strip_prefix(b"gitdir:").map(path_in)
 }
 
 /// Whether the link at `path` in `workspace` leads out of it, to anything but the machine's own

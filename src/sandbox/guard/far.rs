@@ -55,8 +55,15 @@ pub(super) struct FarWatch {
 #[derive(Debug)]
 struct Left {
     dir: PathBuf,
-    /// Whether it was looked through before, at the scan or later.
-    is_known: bool,
+    looked: Looked,
+}
+
+/// Whether a directory was looked through already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// At the scan before the launch, or later.
+    Before,
+    Never,
 }
 
 /// What was found.
@@ -84,10 +91,9 @@ impl FarWatch {
     }
 
     /// Has everything at and below `dir` looked through by and by, if there is anything to find.
-    /// `is_known` says whether the scan before the launch saw `dir`.
-    pub(super) fn add(&mut self, dir: PathBuf, is_known: bool) {
+    pub(super) fn add(&mut self, dir: PathBuf, looked: Looked) {
         if !self.is_full && !self.patterns.is_empty() {
-            self.left.push_back(Left { dir, is_known });
+            self.left.push_back(Left { dir, looked });
         }
     }
 
@@ -105,7 +111,7 @@ impl FarWatch {
     ) -> io::Result<Found> {
         let mut found = Found::default();
         for _ in 0..AT_ONCE {
-            let Some(Left { dir, is_known }) = self.left.pop_front() else { break };
+            let Some(Left { dir, looked }) = self.left.pop_front() else { break };
             // What is gone, or closed to us, is closed to the agent as well.
             let Ok(real) = open(&dir) else { continue };
             match watch_dir(&self.inotify, &real, APPEARS)? {
@@ -120,7 +126,8 @@ impl FarWatch {
             }
             // After the watch is set, so that nothing falls between the two.
             let stat = fstat(&real)?;
-            let is_known = is_known && is_older(&stat, self.scanned);
+            let is_known = looked == Looked::Before && is_older(&stat, self.scanned);
+            let looked = if is_known { Looked::Before } else { Looked::Never };
             if is_known && holds_no_directory(&real, &stat) {
                 continue;
             }
@@ -135,7 +142,7 @@ impl FarWatch {
                     found.suspects.push(at.clone());
                 }
                 if is_dir && !is_guarded(&at.path()) {
-                    self.left.push_back(Left { dir: at.path(), is_known });
+                    self.left.push_back(Left { dir: at.path(), looked });
                 }
             }
         }
@@ -154,7 +161,7 @@ impl FarWatch {
             if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
                 // All are looked at again. What is lost left its time on one of them.
                 let again = self.dirs.values().cloned();
-                self.left = again.map(|dir| Left { dir, is_known: true }).collect();
+                self.left = again.map(|dir| Left { dir, looked: Looked::Before }).collect();
                 continue;
             }
             if event.mask.contains(AddWatchFlags::IN_IGNORED) {
@@ -167,7 +174,7 @@ impl FarWatch {
                 found.suspects.push(at.clone());
             }
             if event.mask.contains(AddWatchFlags::IN_ISDIR) && !self.is_full {
-                self.left.push_back(Left { dir: at.path(), is_known: false });
+                self.left.push_back(Left { dir: at.path(), looked: Looked::Never });
             }
         }
         Ok(found)
@@ -229,7 +236,7 @@ mod tests {
 
     impl Tried {
         /// Scanned so many seconds after it was made.
-        fn scanned(after: i64, is_known: bool) -> Self {
+        fn scanned(after: i64, looked: Looked) -> Self {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir_all(dir.path().join("src/deep")).unwrap();
             fs::write(dir.path().join("src/deep/.env"), "").unwrap();
@@ -242,7 +249,7 @@ mod tests {
                 scanned: made + after,
             })
             .unwrap();
-            far.add("src".into(), is_known);
+            far.add("src".into(), looked);
             Self { dir, far }
         }
 
@@ -266,18 +273,18 @@ mod tests {
     fn what_changed_since_the_scan_is_looked_through_again() {
         let found = [PathBuf::from("src/deep/.env")];
         for seconds in [-LATER, 0, LEEWAY] {
-            assert_eq!(Tried::scanned(seconds, true).found(), found, "{seconds}");
+            assert_eq!(Tried::scanned(seconds, Looked::Before).found(), found, "{seconds}");
         }
     }
 
     #[test]
     fn what_the_scan_never_saw_is_looked_through_however_old_it_is() {
-        assert_eq!(Tried::scanned(LATER, false).found(), [PathBuf::from("src/deep/.env")]);
+        assert_eq!(Tried::scanned(LATER, Looked::Never).found(), [PathBuf::from("src/deep/.env")]);
     }
 
     #[test]
     fn what_is_as_the_scan_saw_it_is_only_watched() {
-        let mut tried = Tried::scanned(LATER, true);
+        let mut tried = Tried::scanned(LATER, Looked::Before);
         assert!(tried.found().is_empty());
         fs::write(tried.dir.path().join("src/.env"), "").unwrap();
         fs::rename(tried.dir.path().join("src/.env"), tried.dir.path().join("src/deep/.env"))
@@ -288,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_comes_is_looked_through_however_old_it_is() {
-        let mut tried = Tried::scanned(LATER, true);
+        let mut tried = Tried::scanned(LATER, Looked::Before);
         assert!(tried.found().is_empty());
         fs::create_dir_all(tried.dir.path().join("aside/old")).unwrap();
         fs::write(tried.dir.path().join("aside/old/.env"), "").unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::stat::fstat;
 
+use super::far::Looked;
 use super::process::Guard;
 use super::tree::{Cover, is_kind};
 use super::wire::{At, FromGuard, Standing};
@@ -245,7 +246,7 @@ impl Guard {
     /// Shows `real` at a name; what is in it is watched by and by.
     pub(super) fn show(&mut self, at: &At, real: &OwnedFd, stretch: Stretch) -> io::Result<()> {
         self.tree.show(&at.dir, at.name.as_os_str(), real, stretch)?;
-        self.far.add(at.path(), false);
+        self.far.add(at.path(), Looked::Never);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::far::FarWatch;
+use super::far::{FarWatch, Looked};
 use super::held::Held;
 use super::host::{Changes, HostWatch};
 use super::perform::Performed;
@@ -52,7 +52,7 @@ impl Guard {
         let mut far = FarWatch::new(guarded)?;
         for view in &guarded.views {
             let shown = view.names.iter().filter(|shown| shown.shown == ShownAs::Open);
-            shown.for_each(|shown| far.add(view.path.join(&shown.name), true));
+            shown.for_each(|shown| far.add(view.path.join(&shown.name), Looked::Before));
         }
         Ok(Self {
             number,

@@ -107,10 +107,7 @@ impl Tree {
 
     /// Whether the view has anything at this name.
     pub(crate) fn has_place(&self, dir: &Path, name: &OsStr) -> io::Result<bool> {
-        let places = match beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY) {
-            Err(error) if is_gone(&error) => return Ok(false),
-            opened => opened?,
-        };
+        let places = beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
         Ok(present(openat(&places, name, LOOK, Mode::empty()))?.is_some())
     }
 
@@ -128,9 +125,11 @@ impl Tree {
             let target = readlinkat(real, "")?;
             unlinkat(&places, WAITING, UnlinkatFlags::NoRemoveDir).ok();
             symlinkat(target.as_os_str(), &places, WAITING)?;
-            self.uncover(dir, name)?;
-            if place_of(&places, name)?.is_some_and(|stat| is_kind(&stat, libc::S_IFDIR)) {
-                unlinkat(&places, name, UnlinkatFlags::RemoveDir)?;
+            if let Some(place) = place_of(&places, name)? {
+                self.uncover(dir, name)?;
+                if is_kind(&place, libc::S_IFDIR) {
+                    unlinkat(&places, name, UnlinkatFlags::RemoveDir)?;
+                }
             }
             renameat2(&places, WAITING, &places, name, RenameFlags::empty())?;
             return Ok(());
@@ -189,10 +188,10 @@ impl Tree {
             return Ok(());
         };
         let places = beneath(&self.places, parent, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
-        self.uncover(parent, name)?;
         match place_of(&places, name)? {
-            Some(place) if is_kind(&place, libc::S_IFDIR) => {}
+            Some(place) if is_kind(&place, libc::S_IFDIR) => self.uncover(parent, name)?,
             Some(_) => {
+                self.uncover(parent, name)?;
                 unlinkat(&places, name, UnlinkatFlags::NoRemoveDir)?;
                 make_place(&places, name, true)?;
             }
@@ -252,7 +251,6 @@ impl Tree {
 
     /// Shows nothing at this name any more.
     pub(crate) fn hide(&self, dir: &Path, name: &OsStr) -> io::Result<()> {
-        self.uncover(dir, name)?;
         let places = match beneath(&self.places, dir, OFlag::O_PATH | OFlag::O_DIRECTORY) {
             Err(error) if is_gone(&error) => return Ok(()),
             opened => opened?,
@@ -262,6 +260,7 @@ impl Tree {
             Some(place) if is_kind(&place, libc::S_IFDIR) => UnlinkatFlags::RemoveDir,
             Some(_) => UnlinkatFlags::NoRemoveDir,
         };
+        self.uncover(dir, name)?;
         match unlinkat(&places, name, flag) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(other) => Err(other.into()),
@@ -281,12 +280,9 @@ impl Tree {
         }
     }
 
-    /// Takes off all that is mounted at this name, which is nothing where there is no place. While
-    /// the jail is built there is none, and the path is still that of the host.
+    /// Takes off all that is mounted at the place of this name. Only where there is one: while the
+    /// jail is built there is none, and the path would still be the host's.
     fn uncover(&self, dir: &Path, name: &OsStr) -> io::Result<()> {
-        if !self.has_place(dir, name)? {
-            return Ok(());
-        }
         loop {
             match umount2(&self.path(dir, name), DETACH) {
                 Ok(()) => {}

@@ -1,12 +1,14 @@
 //! Protected names where nothing is yet: what would be run by others later cannot be planted, by
 //! no detour, and what lies beside it can be made.
 
+use std::fs;
+
 use anyhow::ensure;
 
 use super::ground::Ground;
 use super::later::play;
 use crate::identity::Identity;
-use crate::world::Side;
+use crate::world::{Side, give_all};
 
 /// Named by the case, so that it does not depend on what the built-in policy lists.
 const OPTIONS: [&str; 12] = [
@@ -114,9 +116,9 @@ pub(super) fn pointers(identity: Identity) -> anyhow::Result<()> {
     for side in [Side::Inside, Side::Outside] {
         for dir in ["open/module", "packages/api/[odd] module"] {
             let module = ground.place(side).join(dir);
-            std::fs::create_dir(&module)?;
-            std::fs::write(module.join(".git"), "gitdir: ../../.git")?;
-            crate::world::give_all(identity, &module)?;
+            fs::create_dir(&module)?;
+            fs::write(module.join(".git"), "gitdir: ../../.git")?;
+            give_all(identity, &module)?;
         }
     }
     play(&ground, &[], &[
